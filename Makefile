@@ -1,0 +1,46 @@
+# Each target sets up what it needs; a second run is quick. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMPS := $(VENV)/.stamps
+JOBS   ?= 2
+
+.PHONY: help demo test fast lint bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(STAMPS)/venv:
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/demo: $(STAMPS)/venv pyproject.toml
+	$(PY) -m pip install -q -e ".[interp]"
+	@touch $@
+
+# torch is asked for by its exact version first, so that no other package can pull in a newer one.
+$(STAMPS)/test: $(STAMPS)/venv pyproject.toml
+	$(PY) -m pip install -q torch==2.13.0
+	$(PY) -m pip install -q -e ".[torch,test]"
+	@touch $@ $(STAMPS)/demo
+
+demo: $(STAMPS)/demo ## set up and run the main job
+	$(VENV)/bin/treadle demo
+
+test: $(STAMPS)/test lint ## set up and pass all tests (CI runs exactly this)
+	$(PY) -m pytest -n $(JOBS)
+
+fast: $(STAMPS)/test ## the tests that take under a minute
+	$(PY) -m pytest -n $(JOBS) -m "not slow"
+
+lint: $(STAMPS)/test ## format check, lint and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: $(STAMPS)/test ## run the benches and rewrite bench/results
+	$(PY) bench/index_algebra.py --save
+	$(PY) bench/graph_scale.py --save
+
+clean: ## remove everything that is not in git
+	git clean -fdXq

@@ -1,0 +1,72 @@
+"""Index algebra: integer expressions over loop variables, run-time sizes and indirect values."""
+
+from treadle.index.bounds import Facts, Interval, hint
+from treadle.index.domain import Domain
+from treadle.index.expr import (
+    Const,
+    Expr,
+    FloorDiv,
+    IntLike,
+    Kind,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    Symbol,
+    as_expr,
+    const,
+    floordiv,
+    indirect,
+    loop,
+    maximum,
+    minimum,
+    mod,
+    product_of,
+    size,
+    sum_of,
+)
+from treadle.index.maps import IndexMap, merge_contiguous, refine
+from treadle.index.rewrite import coefficient, evaluate, substitute
+from treadle.index.simplify import simplify
+from treadle.index.text import IndexSyntaxError, parse, show, show_sympy
+
+__all__ = [
+    "Const",
+    "Domain",
+    "Expr",
+    "Facts",
+    "FloorDiv",
+    "IndexMap",
+    "IndexSyntaxError",
+    "IntLike",
+    "Interval",
+    "Kind",
+    "Max",
+    "Min",
+    "Mod",
+    "Product",
+    "Sum",
+    "Symbol",
+    "as_expr",
+    "coefficient",
+    "const",
+    "evaluate",
+    "floordiv",
+    "hint",
+    "indirect",
+    "loop",
+    "maximum",
+    "merge_contiguous",
+    "minimum",
+    "mod",
+    "parse",
+    "product_of",
+    "refine",
+    "show",
+    "show_sympy",
+    "simplify",
+    "size",
+    "substitute",
+    "sum_of",
+]

@@ -1,0 +1,269 @@
+"""What is known about symbols in one place: ranges, signs, divisors, and proofs from them.
+
+`Facts` holds the extents of the loops an expression stands in (sizes carry their own range) and
+answers with certainty or not at all: an interval is never too small, a proof never wrong, and
+"cannot prove" is not "false". Answers are memoised per object, which is immutable to its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+from typing import NamedTuple
+
+from treadle.index.expr import (
+    Const,
+    Expr,
+    FloorDiv,
+    IntLike,
+    Kind,
+    Min,
+    Mod,
+    Product,
+    Symbol,
+    as_expr,
+    floordiv,
+    mul,
+    product_of,
+    sum_of,
+)
+from treadle.index.rewrite import coefficient, substitute
+
+
+class Interval(NamedTuple):
+    """The integers lo..hi, both included; None stands for no bound on that side."""
+
+    lo: int | None
+    hi: int | None
+
+    def __add__(self, other: Interval) -> Interval:  # type: ignore[override]
+        return Interval(_plus(self.lo, other.lo), _plus(self.hi, other.hi))
+
+    def scaled(self, k: int) -> Interval:
+        """Each member times k."""
+        lo = None if self.lo is None else self.lo * k
+        hi = None if self.hi is None else self.hi * k
+        return Interval(lo, hi) if k >= 0 else Interval(hi, lo)
+
+    def times(self, other: Interval) -> Interval:
+        """All products of a member of each."""
+        if Interval(0, 0) in (self, other):
+            return Interval(0, 0)
+        if None not in self and None not in other:
+            corners = [a * b for a in self for b in other]  # type: ignore[operator]
+            return Interval(min(corners), max(corners))
+        if self.nonnegative and other.nonnegative:
+            assert self.lo is not None
+            assert other.lo is not None
+            return Interval(self.lo * other.lo, None)
+        return EVERYTHING
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no member is below zero."""
+        return self.lo is not None and self.lo >= 0
+
+    @property
+    def positive(self) -> bool:
+        """Whether every member is above zero."""
+        return self.lo is not None and self.lo > 0
+
+
+EVERYTHING = Interval(None, None)
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _divide(num: Interval, den: Interval) -> Interval:
+    """All floor quotients, for a divisor known to be positive."""
+    assert den.lo is not None
+    dens = [den.lo] if den.hi is None else [den.lo, den.hi]
+    lo = None if num.lo is None else min(num.lo // d for d in dens)
+    hi = None if num.hi is None else max(num.hi // d for d in dens)
+    if den.hi is None:
+        # An unbounded divisor pulls quotients towards 0 (from above) or -1 (from below).
+        lo = None if lo is None else min(lo, 0 if num.nonnegative else -1)
+        hi = None if hi is None else max(hi, 0 if hi >= 0 else -1)
+    return Interval(lo, hi)
+
+
+class Facts:
+    """The extents of the loops in view, and all that follows from them."""
+
+    __slots__ = ("_intervals", "_simple", "extents")
+
+    def __init__(self, extents: Mapping[Symbol, IntLike] | None = None) -> None:
+        self.extents: dict[Symbol, Expr] = {v: as_expr(n) for v, n in (extents or {}).items()}
+        self._intervals: dict[Expr, Interval] = {}
+        self._simple: dict[Expr, Expr] = {}
+
+    # -- ranges ----------------------------------------------------------------------------
+    def interval(self, e: Expr) -> Interval:
+        """An interval that holds every value `e` can take here."""
+        known = self._intervals.get(e)
+        if known is None:
+            known = Interval(e.const, e.const)
+            for base, c in e.terms:
+                known = known + self._of_base(base).scaled(c)
+            self._intervals[e] = known
+        return known
+
+    def _of_base(self, base: Expr) -> Interval:
+        if isinstance(base, Symbol):
+            return self._of_symbol(base)
+        args = [self.interval(a) for a in base.children]
+        if isinstance(base, Product):
+            result = args[0]
+            for a in args[1:]:
+                result = result.times(a)
+            return result
+        if isinstance(base, FloorDiv):
+            return _divide(*args) if args[1].positive else EVERYTHING
+        if isinstance(base, Mod):
+            return self._of_mod(*args)
+        los, his = [a.lo for a in args], [a.hi for a in args]
+        if isinstance(base, Min):
+            known_his = [h for h in his if h is not None]
+            lo = None if None in los else min(los)  # type: ignore[type-var]
+            return Interval(lo, min(known_his) if known_his else None)
+        known_los = [x for x in los if x is not None]
+        hi = None if None in his else max(his)  # type: ignore[type-var]
+        return Interval(max(known_los) if known_los else None, hi)
+
+    def _of_symbol(self, s: Symbol) -> Interval:
+        extent = self.extents.get(s)
+        if extent is None:
+            return Interval(s.lo, s.hi)
+        top = self.interval(extent).hi
+        # A loop that may be empty binds its variable to nothing; 0 keeps the interval sane.
+        return Interval(0, None if top is None else max(top - 1, 0))
+
+    @staticmethod
+    def _of_mod(num: Interval, den: Interval) -> Interval:
+        if not den.positive:
+            return EVERYTHING
+        top = None if den.hi is None else den.hi - 1
+        if num.nonnegative:
+            assert den.lo is not None
+            if num.hi is not None and num.hi < den.lo:
+                return num
+            if num.hi is not None and (top is None or num.hi < top):
+                top = num.hi
+        return Interval(0, top)
+
+    # -- proofs ----------------------------------------------------------------------------
+    def nonnegative(self, e: Expr) -> bool:
+        """Whether `e` is provably at least 0 everywhere in these loops."""
+        if self.interval(e).nonnegative:
+            return True
+        if e.value is not None:
+            return False
+        floor = self._extreme(e, lowest=True)
+        return floor is not None and _nonnegative_over_sizes(floor)
+
+    def at_most(self, a: Expr, b: IntLike) -> bool:
+        """Whether a <= b provably."""
+        return self.nonnegative(as_expr(b) - a)
+
+    def less(self, a: Expr, b: IntLike) -> bool:
+        """Whether a < b provably."""
+        b = as_expr(b)
+        if isinstance(a, FloorDiv) and self.interval(a.den).positive:
+            return self.nonnegative(mul(b, a.den) - a.num - 1)  # n // d < b  <=>  n < b*d
+        return self.nonnegative(b - a - 1)
+
+    def within(self, e: Expr, n: IntLike) -> bool:
+        """Whether 0 <= e < n provably."""
+        return self.nonnegative(e) and self.less(e, n)
+
+    def _extreme(self, e: Expr, lowest: bool) -> Expr | None:
+        """A bound of `e` that is free of loop variables, on the side asked for."""
+        parts: list[IntLike] = []
+        for v in sorted((s for s in e.free if s in self.extents), key=lambda s: s.order):
+            # The whole stride at once, so that s0*i - i counts as (s0 - 1)*i.
+            stride = coefficient(e, v)
+            if stride is None or any(s in self.extents for s in stride.free):
+                continue
+            sign = self.interval(stride)
+            if not sign.nonnegative and (sign.hi is None or sign.hi > 0):
+                return None
+            e = substitute(e, {v: 0})
+            if lowest != sign.nonnegative:
+                parts.append(mul(stride, self.extents[v] - 1))
+        parts.append(e.const)
+        for base, c in e.terms:
+            bound = self._extreme_of_base(base, lowest == (c > 0))
+            if bound is None:
+                return None
+            parts.append(mul(bound, c))
+        return sum_of(parts)
+
+    def _extreme_of_base(self, base: Expr, lowest: bool) -> Expr | None:
+        if not any(s in self.extents or s.kind is not Kind.SIZE for s in base.free):
+            return base
+        if isinstance(base, Mod) and self.interval(base.den).positive:
+            if lowest:
+                return Const(0)
+            return self._extreme(base.den - 1, lowest=False)
+        if isinstance(base, FloorDiv) and type(base.den) is Const and base.den.number > 0:
+            inner = self._extreme(base.num, lowest)
+            return None if inner is None else floordiv(inner, base.den)
+        edge = self.interval(base)
+        number = edge.lo if lowest else edge.hi
+        return None if number is None else Const(number)
+
+    # -- divisors --------------------------------------------------------------------------
+    def divisor(self, e: Expr) -> int:
+        """A number that divides every value of `e` (0 if `e` is zero)."""
+        common = e.const
+        for base, c in e.terms:
+            factor = c
+            for f in base.factors:
+                if isinstance(f, Symbol):
+                    factor *= f.divisor
+            common = gcd(common, factor)
+        return abs(common)
+
+    def multiple_of(self, e: Expr, n: int) -> bool:
+        """Whether n provably divides every value of `e`."""
+        return self.divisor(e) % n == 0
+
+    def simplify(self, e: Expr) -> Expr:
+        """`e` in its simplest form given these extents."""
+        from treadle.index.simplify import simplify
+
+        return simplify(e, self)
+
+
+def _nonnegative_over_sizes(e: Expr) -> bool:
+    """Whether a polynomial in sizes is nonnegative: shifted to its corner, no minus is left."""
+    if Facts().interval(e).nonnegative:
+        return True
+    shift: dict[Symbol, IntLike] = {}
+    for s in e.free:
+        if s.lo is None:
+            return False
+        shift[s] = Symbol(s.name, Kind.SIZE, 0) + s.lo
+    moved = substitute(e, shift)
+    if moved.const < 0:
+        return False
+    return all(
+        c > 0 and all(isinstance(f, Symbol) for f in base.factors) for base, c in moved.terms
+    )
+
+
+def hint(e: Expr, fallback: int = 1) -> int:
+    """A likely value of a size expression, from the hints of its symbols."""
+    values = {
+        s: s.hint if s.hint is not None else (s.lo if s.lo is not None else fallback)
+        for s in e.free
+    }
+    result = substitute(e, values).value
+    return fallback if result is None else result
+
+
+def product_hint(parts: tuple[Expr, ...]) -> int:
+    """A likely value of the product of `parts`."""
+    return hint(product_of(parts))
