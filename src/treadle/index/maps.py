@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from treadle.index.divide import exact_quotient
 from treadle.index.domain import Domain
 from treadle.index.expr import (
     Const,
@@ -25,7 +26,6 @@ from treadle.index.expr import (
     Mod,
     Symbol,
     as_expr,
-    exact_quotient,
     floordiv,
     loop,
     mod,

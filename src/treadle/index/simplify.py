@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from math import gcd
 
 from treadle.index.bounds import Facts
+from treadle.index.divide import exact_quotient
 from treadle.index.expr import (
     Const,
     Expr,
@@ -23,7 +24,6 @@ from treadle.index.expr import (
     Mod,
     Symbol,
     add,
-    exact_quotient,
     floordiv,
     maximum,
     minimum,
@@ -91,10 +91,10 @@ def _common_steps(num: Expr, den: Expr) -> Iterator[tuple[Expr, Expr]]:
     if type(den) is Const:
         seen: set[int] = set()
         for _, c in sorted(num.terms, key=lambda t: (-abs(t[1]), t[0].order)):
-            g = gcd(c, den.number)
-            if g > 1 and g not in seen:
-                seen.add(g)
-                yield Const(g), sum_of([mul(b, k) for b, k in num.terms if k % g == 0])
+            step = gcd(c, den.number)
+            if step > 1 and step not in seen:
+                seen.add(step)
+                yield Const(step), sum_of([mul(b, k) for b, k in num.terms if k % step == 0])
         return
     if den.const or len(den.terms) != 1:
         return

@@ -26,7 +26,6 @@ from treadle.index.expr import (
     Sum,
     Symbol,
     add,
-    as_expr,
     floordiv,
     maximum,
     minimum,
@@ -150,9 +149,8 @@ def _sympy_base(base: Expr) -> str:
     if isinstance(base, FloorDiv):
         return f"(({_sympy_operand(base.num)}//{_sympy_operand(base.den)}))"
     if isinstance(base, Mod):
-        num, divisor = base.num, as_expr(1)
-        if isinstance(num, FloorDiv):
-            num, divisor = num.num, num.den
+        inner = base.num
+        num, divisor = inner.children if isinstance(inner, FloorDiv) else (inner, Const(1))
         return f"ModularIndexing({show_sympy(num)}, {show_sympy(divisor)}, {show_sympy(base.den)})"
     name = "Min" if isinstance(base, Min) else "Max"
     args = sorted(base.children, key=_RankKey)
