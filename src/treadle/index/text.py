@@ -229,16 +229,35 @@ def parse(
     return _Parser(text, scope or {}, default).whole()
 
 
+def parse_prefix(
+    text: str,
+    start: int,
+    scope: Mapping[str, Expr],
+    default: Callable[[str], Expr | None] = loop_or_indirect,
+) -> tuple[Expr, int]:
+    """The expression that begins at `start`, and the position where what follows it begins."""
+    parser = _Parser(text, scope, default, start, whole=False)
+    result = parser.sum()
+    return result, parser.start
+
+
 class _Parser:
     """Recursive descent over `text`; depth and powers are bounded so no input can hang it."""
 
-    __slots__ = ("at", "default", "depth", "name", "number", "op", "scope", "start", "text")
+    __slots__ = (
+        "at", "default", "depth", "name", "needs_whole", "number", "op", "scope", "start", "text",
+    )  # fmt: skip
 
     def __init__(
-        self, text: str, scope: Mapping[str, Expr], default: Callable[[str], Expr | None]
+        self,
+        text: str,
+        scope: Mapping[str, Expr],
+        default: Callable[[str], Expr | None],
+        at: int = 0,
+        whole: bool = True,
     ) -> None:
         self.text, self.scope, self.default = text, scope, default
-        self.at = self.depth = self.start = 0
+        self.at, self.depth, self.start, self.needs_whole = at, 0, at, whole
         self.number = self.op = self.name = ""
         self.advance()
 
@@ -248,7 +267,7 @@ class _Parser:
         if found is None:
             rest = self.text[self.at :]
             self.start = self.at + len(rest) - len(rest.lstrip())
-            if rest.strip():
+            if rest.strip() and self.needs_whole:
                 raise IndexSyntaxError(self.text, self.start, "a number, a name or an operator")
             self.number = self.op = self.name = ""
             return

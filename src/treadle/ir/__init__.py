@@ -1,0 +1,1 @@
+"""The loop IR: types, operations, bodies, programs, their text, their rules, their meaning."""

@@ -1,0 +1,147 @@
+"""The body of a loop operation: statements in single-assignment form over an index domain.
+
+Statements that produce a value are numbered 0, 1, 2 ... in the order they are written (a region's
+statements after the statement that owns them), and refer to each other by number. Numbers instead
+of names make equal computations equal objects.
+
+    for i in 128 reduce j in 256         domain (i: 128), reduce (j: 256)
+      %0 = load x[256*i + j]             varies over i and j
+      %1 = reduce max %0                 varies over i only
+      %2 = sub %0, %1                    mixes both: broadcasts
+      store y[256*i + j] = %2
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from treadle.index import Domain, Expr, Symbol, indirect
+from treadle.ir.ops import OPS, OpDef
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+
+class Literal:
+    """A constant that equals another one only if type and every digit agree (0.0 is not -0.0)."""
+
+    __slots__ = ("value",)
+    value: Scalar
+
+    def __init__(self, value: Scalar) -> None:
+        if isinstance(value, float) and math.isnan(value):
+            value = math.nan  # one NaN, so that printing and reading back gives an equal object
+        object.__setattr__(self, "value", value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a literal cannot be changed")
+
+    def _key(self) -> tuple[str, str]:
+        return type(self.value).__name__, repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"Literal({self.value!r})"
+
+    def __reduce__(self) -> tuple[type[Literal], tuple[Scalar]]:
+        return Literal, (self.value,)
+
+
+class Stmt(NamedTuple):
+    """One statement: an operation of the table, operand numbers, attributes, a region."""
+
+    op: str
+    args: tuple[int, ...] = ()
+    attrs: tuple[object, ...] = ()
+    region: tuple[Stmt, ...] = ()
+
+    @property
+    def definition(self) -> OpDef:
+        """The row of the table."""
+        return OPS[self.op]
+
+    def attr(self, name: str) -> object:
+        """The attribute called `name`."""
+        return self.attrs[OPS[self.op].attrs.index(name)]
+
+
+class Numbered(NamedTuple):
+    """A statement with its value number (None if it produces nothing) and its nesting depth."""
+
+    number: int | None
+    stmt: Stmt
+    depth: int
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is computed at each point of `domain`, with reductions running over `reduce`."""
+
+    domain: Domain
+    reduce: Domain
+    stmts: tuple[Stmt, ...]
+
+    @property
+    def space(self) -> Domain:
+        """All loops, reduction loops innermost."""
+        return self.domain + self.reduce if len(self.reduce) else self.domain
+
+    def walk(self) -> Iterator[Numbered]:
+        """All statements with their numbers, regions included, in writing order."""
+        counter = 0
+        stack: list[Iterator[Stmt]] = [iter(self.stmts)]
+        while stack:
+            for stmt in stack[-1]:
+                produces = OPS[stmt.op].produces if stmt.op in OPS else True
+                yield Numbered(counter if produces else None, stmt, len(stack) - 1)
+                counter += produces
+                if stmt.region:
+                    stack.append(iter(stmt.region))
+                    break
+            else:
+                stack.pop()
+
+    def loads(self) -> Iterator[tuple[str, Expr, Numbered]]:
+        """Each load as (buffer, index, statement)."""
+        for at in self.walk():
+            if at.stmt.op == "load":
+                yield _name(at.stmt.attrs[0]), _expr(at.stmt.attrs[1]), at
+
+    def stores(self) -> Iterator[tuple[str, Expr, str, Numbered]]:
+        """Each store as (buffer, index, mode, statement)."""
+        for at in self.walk():
+            if at.stmt.op == "store":
+                attrs = at.stmt.attrs
+                yield _name(attrs[0]), _expr(attrs[1]), _name(attrs[2]), at
+
+    @property
+    def has_reduction(self) -> bool:
+        """Whether any statement combines values over the reduction loops."""
+        return any(at.stmt.op in ("reduce", "scan", "sort") for at in self.walk())
+
+
+def value_symbol(number: int) -> Symbol:
+    """The symbol by which index expressions refer to the indirect value %number."""
+    return indirect(f"%{number}")
+
+
+def number_of(symbol: Symbol) -> int:
+    """The value number behind a symbol made by `value_symbol`."""
+    return int(symbol.name[1:])
+
+
+def _name(attr: object) -> str:
+    assert isinstance(attr, str)
+    return attr
+
+
+def _expr(attr: object) -> Expr:
+    assert isinstance(attr, Expr)
+    return attr

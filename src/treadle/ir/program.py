@@ -1,0 +1,243 @@
+"""The program: buffers, operations in order, inputs, outputs. Frozen; passes return new ones.
+
+Operation kinds
+
+    Loop        an index domain and a body: pointwise, reduction, scan, sort, scatter
+    Extern      a library call                       Template    a kernel with open slots
+    UserKernel  a user's own kernel                  Collective  starts communication
+    Wait        ends it                              MultiOutput takes one tensor out of a tuple
+    Nop         allocates, computes nothing
+
+and groups of them, which run as one: Fused (one kernel), MixOrder (two reductions of transposed
+shape in one kernel), Foreach (independent kernels in one launch), Grouped (kept side by side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from treadle.index import Symbol
+from treadle.ir.body import Body, Literal
+from treadle.ir.types import Buffer
+
+T = TypeVar("T")
+
+
+class Ref(NamedTuple):
+    """A buffer as an argument of a call."""
+
+    buffer: str
+
+
+Arg: TypeAlias = "Ref | Literal | tuple[Arg, ...]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What every operation has: a name, a device, where it came from, what it must follow."""
+
+    name: str
+    device: str = "cpu"
+    origins: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[Operation, ...]:
+        """The operations that do the work: the members of a group, else itself."""
+        return (self,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop(Operation):
+    """A body run at every point of its domain."""
+
+    body: Body
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Operation):
+    """A call of something opaque: what it reads is in `args`, the rest is said outright."""
+
+    target: str
+    args: tuple[Arg, ...] = ()
+    writes: tuple[str, ...] = ()
+    mutates: tuple[str, ...] = ()
+    attrs: tuple[tuple[str, Arg], ...] = ()
+    has_side_effects: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extern(Call):
+    """A library call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template(Call):
+    """A kernel template: pointwise work may be fused into the slots it leaves open."""
+
+    prologue_slots: tuple[str, ...] = ()
+    has_epilogue_slot: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserKernel(Call):
+    """A user's own kernel (Triton): opaque, but known to mutate only what it says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective(Call):
+    """Starts communication within `group`; its results may be read after a Wait on them."""
+
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait(Operation):
+    """Waits until the collective that wrote `buffer` is done."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiOutput(Operation):
+    """Takes tensor number `position` out of the tuple `source`; it was allocated there."""
+
+    source: str
+    position: int
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nop(Operation):
+    """Allocates its buffers and leaves them uninitialised."""
+
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group(Operation):
+    """Several operations that are scheduled as one."""
+
+    members: tuple[Operation, ...]
+
+    @property
+    def leaves(self) -> tuple[Operation, ...]:
+        return tuple([leaf for m in self.members for leaf in m.leaves])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fused(Group):
+    """One kernel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixOrder(Group):
+    """One kernel of two reductions over transposed shapes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreach(Group):
+    """Independent kernels in one launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Group):
+    """Operations that stay side by side."""
+
+
+LEAF_KINDS: tuple[type[Operation], ...] = (
+    Loop, Extern, Template, UserKernel, Collective, Wait, MultiOutput, Nop,
+)  # fmt: skip
+GROUP_KINDS: tuple[type[Group], ...] = (Fused, MixOrder, Foreach, Grouped)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Operations over buffers, in an order that respects every dependence."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    ops: tuple[Operation, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    donated: tuple[str, ...] = ()
+    sizes: tuple[Symbol, ...] = ()
+    _memo: dict[object, Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False, hash=False
+    )
+
+    def derive(self, question: Callable[[Program], T]) -> T:
+        """`question(self)`, computed once: a frozen program cannot make an answer stale."""
+        if question not in self._memo:
+            self._memo[question] = question(self)
+        answer: T = self._memo[question]
+        return answer
+
+    @property
+    def by_name(self) -> Mapping[str, Buffer]:
+        """Buffers by name."""
+        return self.derive(_buffers_by_name)
+
+    @property
+    def op_by_name(self) -> Mapping[str, Operation]:
+        """Operations by name: the groups and their members."""
+        return self.derive(_ops_by_name)
+
+    @property
+    def leaves(self) -> tuple[Operation, ...]:
+        """All operations with groups unpacked."""
+        return self.derive(_leaves)
+
+    def storage_of(self, name: str) -> str:
+        """The buffer that owns the storage `name` lives in."""
+        return self.derive(_storage_roots).get(name, name)
+
+    def with_ops(self, ops: tuple[Operation, ...]) -> Program:
+        """The same program over other operations; itself if they are the same objects."""
+        if len(ops) == len(self.ops) and all(a is b for a, b in zip(ops, self.ops, strict=True)):
+            return self
+        return replace(self, ops=ops)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Memoised answers stay behind: they can be large and are cheap to recompute.
+        fields = (self.name, self.buffers, self.ops, self.inputs, self.outputs)
+        return Program, (*fields, self.donated, self.sizes)
+
+
+def _buffers_by_name(program: Program) -> dict[str, Buffer]:
+    return {b.name: b for b in program.buffers}
+
+
+def walk_operations(ops: tuple[Operation, ...]) -> Iterator[Operation]:
+    """Every operation, groups before their members."""
+    stack = list(reversed(ops))
+    while stack:
+        op = stack.pop()
+        yield op
+        if isinstance(op, Group):
+            stack.extend(reversed(op.members))
+
+
+def _ops_by_name(program: Program) -> dict[str, Operation]:
+    return {op.name: op for op in walk_operations(program.ops)}
+
+
+def _leaves(program: Program) -> tuple[Operation, ...]:
+    return tuple([leaf for op in program.ops for leaf in op.leaves])
+
+
+def _storage_roots(program: Program) -> dict[str, str]:
+    by_name = program.by_name
+    roots: dict[str, str] = {}
+    for b in program.buffers:
+        root, seen = b, {b.name}
+        while root.view_of is not None and root.view_of in by_name:
+            root = by_name[root.view_of]
+            if root.name in seen:
+                break  # a ring of views: the verifier reports it
+            seen.add(root.name)
+        if root.name != b.name:
+            roots[b.name] = root.name
+    return roots
