@@ -51,76 +51,83 @@ def as_float(t: DType) -> DType:
     return t if t.is_float else DType.F32
 
 
-class _Scope:
-    """What inference needs to know: values so far, buffers, the region's parameters."""
+class TypeScope:
+    """Types of the values so far; grows statement by statement, regions included."""
 
-    __slots__ = ("buffers", "params", "values", "yields")
+    __slots__ = ("buffers", "params", "position", "values", "yields")
 
     def __init__(self, buffers: Mapping[str, Buffer]) -> None:
         self.buffers = buffers
         self.values: list[ValueType] = []
         self.params: list[tuple[DType, ...]] = []
         self.yields: list[DType] = []
+        self.position = 0
+
+    def add(self, stmt: Stmt) -> int:
+        """Type a statement, its region included; gives the number of its value (or the next)."""
+        number, finish = self.open(stmt)
+        if stmt.region:
+            for inner in stmt.region:
+                self.add(inner)
+            last = stmt.region[-1]
+            if last.op != "yield":
+                raise BodyTypeError(self.position, f"the region of {stmt.op} must end with yield")
+            finish(last.args)
+        return number
+
+    def open(self, stmt: Stmt) -> tuple[int, Callable[[tuple[int, ...]], None]]:
+        """Type a statement; if it owns a region, call the second result with what it yields."""
+        definition, number, here = stmt.definition, len(self.values), self.position
+        types = [] if stmt.op == "get" else [self.scalar(a) for a in stmt.args]
+        for t in types:
+            if not ACCEPTS[definition.accepts](t):
+                words = ACCEPTS_WORDS[definition.accepts]
+                raise BodyTypeError(here, f"{stmt.op} takes {words}, not {t}")
+        if definition.produces:
+            self.values.append(None)
+        self.position += 1
+        in_region = definition.has_region and (stmt.op != "scan" or stmt.attrs[0] == "region")
+        if not in_region:
+            if definition.produces:
+                self.values[number] = RESULTS[definition.result](stmt, types, self, here)
+            return number, lambda yielded: None
+        self.params.append(tuple(types))
+
+        def finish(yielded: tuple[int, ...]) -> None:
+            self.params.pop()
+            self.yields = [self.scalar(a) for a in yielded]
+            self.values[number] = RESULTS[definition.result](stmt, types, self, here)
+
+        return number, finish
+
+    def scalar(self, number: int) -> DType:
+        """The type of a single value."""
+        found = self.values[number]
+        if isinstance(found, DType):
+            return found
+        what = "several results; take one with get" if found is not None else "no value"
+        raise BodyTypeError(self.position, f"%{number} has {what}")
 
 
 def infer_types(body: Body, buffers: Mapping[str, Buffer]) -> list[ValueType]:
     """The type of each value by number; tuples for statements with several results."""
-    scope = _Scope(buffers)
-    _infer_block(body.stmts, scope, 0)
+    scope = TypeScope(buffers)
+    for stmt in body.stmts:
+        scope.add(stmt)
     return scope.values
 
 
-def _infer_block(stmts: tuple[Stmt, ...], scope: _Scope, position: int) -> int:
-    for stmt in stmts:
-        definition = stmt.definition
-        slot = len(scope.values)
-        if definition.produces:
-            scope.values.append(None)
-        types = [_scalar(scope.values[a], a, position) for a in stmt.args if stmt.op != "get"]
-        for t in types:
-            if not ACCEPTS[definition.accepts](t):
-                words = ACCEPTS_WORDS[definition.accepts]
-                raise BodyTypeError(position, f"{stmt.op} takes {words}, not {t}")
-            if stmt.op in ("masked", "indirect", "assert"):
-                break
-        here = position
-        position += 1
-        if stmt.region:
-            position = _infer_region(stmt, types, scope, position)
-        if definition.produces:
-            scope.values[slot] = RESULTS[definition.result](stmt, types, scope, here)
-    return position
-
-
-def _infer_region(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> int:
-    scope.params.append(tuple(types))
-    position = _infer_block(stmt.region, scope, position)
-    scope.params.pop()
-    last = stmt.region[-1]
-    if last.op != "yield":
-        raise BodyTypeError(position - 1, f"the region of {stmt.op} must end with yield")
-    scope.yields = [_scalar(scope.values[a], a, position) for a in last.args]
-    return position
-
-
-def _scalar(t: ValueType, number: int, position: int) -> DType:
-    if isinstance(t, DType):
-        return t
-    what = "several results; take one with get" if t is not None else "no value"
-    raise BodyTypeError(position, f"%{number} has {what}")
-
-
-def _result_own(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _result_own(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     return OWN_RESULTS[stmt.op](stmt, types, scope, position)
 
 
-def _result_attr(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _result_attr(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     given = stmt.attr("dtype")
     assert isinstance(given, DType)
     return given
 
 
-RESULTS: Mapping[str, Callable[[Stmt, list[DType], _Scope, int], ValueType]] = {
+RESULTS: Mapping[str, Callable[[Stmt, list[DType], TypeScope, int], ValueType]] = {
     "same": lambda stmt, types, scope, at: promote_all(types),
     "float": lambda stmt, types, scope, at: as_float(promote_all(types)),
     "bool": lambda stmt, types, scope, at: DType.BOOL,
@@ -130,14 +137,14 @@ RESULTS: Mapping[str, Callable[[Stmt, list[DType], _Scope, int], ValueType]] = {
 }
 
 
-def _of_load(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_load(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     buffer = scope.buffers.get(str(stmt.attrs[0]))
     if buffer is None:
         raise BodyTypeError(position, f"load from the unknown buffer {stmt.attrs[0]}")
     return buffer.dtype
 
 
-def _of_where(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_where(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     if types[0] is not DType.BOOL:
         raise BodyTypeError(position, f"where takes bool as its condition, not {types[0]}")
     return promote(types[1], types[2])
@@ -155,7 +162,7 @@ def reduced_type(kind: str, value: DType) -> ValueType:
     return value if count == 1 else (value,) * count
 
 
-def _of_reduce(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_reduce(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     kind, given = stmt.attrs
     definition = REDUCTIONS.get(str(kind))
     if definition is None:
@@ -172,14 +179,14 @@ def _of_reduce(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> 
     return reduced_type(str(kind), promote_all(types))
 
 
-def _of_scan(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_scan(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     if stmt.attrs[0] == "region" and scope.yields != types:
         shown = ", ".join(map(str, scope.yields))
         raise BodyTypeError(position, f"the scan region yields ({shown}), not its operand types")
     return types[0] if len(types) == 1 else tuple(types)
 
 
-def _of_get(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_get(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     source, at = scope.values[stmt.args[0]], stmt.attrs[0]
     assert isinstance(at, int)
     if not isinstance(source, tuple) or not 0 <= at < len(source):
@@ -187,13 +194,13 @@ def _of_get(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> Val
     return source[at]
 
 
-def _of_masked(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_masked(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     if len(scope.yields) != 1:
         raise BodyTypeError(position, "the region of masked must yield one value")
     return scope.yields[0]
 
 
-def _of_param(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> ValueType:
+def _of_param(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
     at = stmt.attrs[0]
     assert isinstance(at, int)
     params = scope.params[-1] if scope.params else ()
@@ -203,7 +210,7 @@ def _of_param(stmt: Stmt, types: list[DType], scope: _Scope, position: int) -> V
     return params[at % len(params)]
 
 
-OWN_RESULTS: Mapping[str, Callable[[Stmt, list[DType], _Scope, int], ValueType]] = {
+OWN_RESULTS: Mapping[str, Callable[[Stmt, list[DType], TypeScope, int], ValueType]] = {
     "load": _of_load,
     "where": _of_where,
     "frexp": lambda stmt, types, scope, at: (types[0], DType.I32),

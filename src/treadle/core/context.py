@@ -1,0 +1,28 @@
+"""What a pass may know besides the program, in one explicit argument: no ambient state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.core.costs import CostModel
+from treadle.core.journal import Journal
+from treadle.core.journal_schema import LEVEL_OF_REFUSAL
+from treadle.core.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Ctx:
+    """Options, cost model and journal of one compilation."""
+
+    options: Options
+    cost: CostModel
+    journal: Journal
+
+
+def journal_for(options: Options) -> Journal:
+    """Return an empty journal that keeps what these options ask for.
+
+    `explain` needs every verdict, agreements and refusals alike, whatever the debug level.
+    """
+    level = max(options.debug, LEVEL_OF_REFUSAL) if options.explain else options.debug
+    return Journal(level=level)

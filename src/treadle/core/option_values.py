@@ -1,0 +1,110 @@
+"""The kinds of values an option can have: how to say, check and read each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Allowed(Protocol):
+    """The values one option accepts."""
+
+    def describe(self) -> str:
+        """Return the accepted values as a phrase: "a whole number from 0 to 3"."""
+        ...
+
+    def accepts(self, value: object) -> bool:
+        """Return whether the option may hold `value`."""
+        ...
+
+    def parse(self, text: str) -> object:
+        """Return the value written as `text` in the environment, or raise ValueError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """An integer from `low` up to and including `high`, or without an upper end."""
+
+    low: int
+    high: int | None = None
+
+    def describe(self) -> str:
+        """Return the range as a phrase."""
+        if self.high is None:
+            return f"a whole number from {self.low} up"
+        return f"a whole number from {self.low} to {self.high}"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is an int in range; True is not a number here."""
+        if type(value) is not int:
+            return False
+        return self.low <= value and (self.high is None or value <= self.high)
+
+    def parse(self, text: str) -> int:
+        """Return the number; only decimal digits count, so `1_000` and `0x1` are refused."""
+        if not re.fullmatch(r"-?[0-9]+", text.strip(), re.ASCII):
+            raise ValueError(text)
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text that is not empty; `what` says what it stands for."""
+
+    what: str
+
+    def describe(self) -> str:
+        """Return what the text stands for."""
+        return self.what
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is text with something in it."""
+        return isinstance(value, str) and value != ""
+
+    def parse(self, text: str) -> str:
+        """Return the text as it is."""
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression that compiles."""
+
+    def describe(self) -> str:
+        """Return the phrase for a pattern."""
+        return "a regular expression"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is a pattern that compiles."""
+        if not isinstance(value, str) or value == "":
+            return False
+        try:
+            re.compile(value)
+        except (re.error, RecursionError, OverflowError):
+            return False
+        return True
+
+    def parse(self, text: str) -> str:
+        """Return the pattern as it is; `accepts` decides."""
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """On or off; in the environment 1 or 0."""
+
+    def describe(self) -> str:
+        """Return both spellings."""
+        return "True or False (in the environment 1 or 0)"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is a bool."""
+        return isinstance(value, bool)
+
+    def parse(self, text: str) -> bool:
+        """Return True for 1 and False for 0."""
+        if text.strip() not in ("0", "1"):
+            raise ValueError(text)
+        return text.strip() == "1"

@@ -1,0 +1,171 @@
+"""Every option of Treadle, and the only reader of environment variables.
+
+To add an option, add one field to `Options`: default, documentation, allowed values and the
+environment variable (if any) stand in that one place; checks, `make`, `from_env`, `describe`
+and the error texts follow from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+from treadle.core.errors import UsageError
+from treadle.core.option_values import Allowed, Flag, Pattern, Text, WholeNumber
+from treadle.core.suggest import nearest, suggestion_notes
+
+PREFIX = "TREADLE_"
+
+
+def _option(default: object, doc: str, allowed: Allowed, variable: str | None = None) -> Any:
+    return field(default=default, metadata={"doc": doc, "allowed": allowed, "variable": variable})
+
+
+class OptionRow(NamedTuple):
+    """One option as `treadle env` lists it; `variable` is None where there is none."""
+
+    name: str
+    value: object
+    default: object
+    variable: str | None
+    allowed: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asked for; values are checked whichever way an instance is made."""
+
+    check: int = _option(
+        1,
+        "0 nothing, 1 stage spec after each changed pass, 2 also dependence certificate and plan,"
+        " 3 also the meaning, by the interpreter",
+        WholeNumber(0, 3),
+        "TREADLE_CHECK",
+    )
+    debug: int = _option(
+        0,
+        "0 quiet, 1 summary per program, 2 per pass, 3 every accepted decision, 4 every rejected"
+        " one, 5 program text after each changed pass",
+        WholeNumber(0, 5),
+        "TREADLE_DEBUG",
+    )
+    dump: str | None = _option(
+        None,
+        "folder that receives the program text after each changed pass",
+        Text("a folder"),
+        "TREADLE_DUMP",
+    )
+    dump_pass: str | None = _option(
+        None,
+        "dump only after passes whose name matches",
+        Pattern(),
+        "TREADLE_DUMP_PASS",
+    )
+    stop_after: int | None = _option(
+        None,
+        "run only so many passes; halving it finds the pass that breaks a program",
+        WholeNumber(0),
+        "TREADLE_STOP_AFTER",
+    )
+    explain: bool = _option(
+        False,
+        "on a refusal, also ask the rules after the first one that refused",
+        Flag(),
+    )
+    seed: int = _option(
+        0,
+        "start of every pseudo-random choice",
+        WholeNumber(0),
+    )
+    cost_file: str | None = _option(
+        None,
+        "calibration measured on this machine, for the cost model",
+        Text("a file"),
+        "TREADLE_COST_FILE",
+    )
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is None and one.default is None:
+                continue
+            if not one.metadata["allowed"].accepts(value):
+                raise _bad_value(f"option {one.name}", value, one.metadata)
+
+    @classmethod
+    def make(cls, **values: Any) -> Options:
+        """Return options with these values; an unknown name is refused with the known ones."""
+        _refuse_unknown(values)
+        return cls(**values)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Options:
+        """Return what the environment asks for; a variable that is unset or empty says nothing."""
+        values = {}
+        for one in fields(cls):
+            variable, allowed = one.metadata["variable"], one.metadata["allowed"]
+            text = environ.get(variable, "") if variable else ""
+            if text == "":
+                continue
+            try:
+                value = allowed.parse(text)
+            except ValueError:
+                raise _bad_value(variable, text, one.metadata) from None
+            if not allowed.accepts(value):
+                raise _bad_value(variable, text, one.metadata)
+            values[one.name] = value
+        return cls(**values)
+
+    def with_(self, **changes: Any) -> Options:
+        """Return a copy with some values changed: what the command line says over the rest."""
+        _refuse_unknown(changes)
+        return replace(self, **changes)
+
+    def describe(self) -> list[OptionRow]:
+        """Return one row per option, in the order of the fields."""
+        return [
+            OptionRow(
+                name=one.name,
+                value=getattr(self, one.name),
+                default=one.default,
+                variable=one.metadata["variable"],
+                allowed=one.metadata["allowed"].describe(),
+                doc=one.metadata["doc"],
+            )
+            for one in fields(self)
+        ]
+
+
+def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, tuple[str, ...]]:
+    """Return variables that start like ours but mean nothing, each with the likely intended ones.
+
+    They are reported, not refused: an old setting must not keep a program from running.
+    """
+    variables = (one.metadata["variable"] for one in fields(Options))
+    # Compared without the prefix, which alone would make any two of them look alike.
+    known = {name.removeprefix(PREFIX) for name in variables if name}
+    given = sorted(name.removeprefix(PREFIX) for name in environ if name.startswith(PREFIX))
+    return {
+        PREFIX + name: tuple(PREFIX + close for close in nearest(name, known))
+        for name in given
+        if name not in known
+    }
+
+
+def _refuse_unknown(values: Mapping[str, object]) -> None:
+    known = [one.name for one in fields(Options)]
+    for name in values:
+        if name not in known:
+            notes = suggestion_notes(name, known, "options")
+            raise UsageError(f"unknown option {name!r}", code="OPT001", notes=notes)
+
+
+def _bad_value(who: str, value: object, metadata: Mapping[str, Any]) -> UsageError:
+    return UsageError(
+        f"{who} cannot be {value!r}",
+        code="OPT002",
+        notes=[f"allowed: {metadata['allowed'].describe()}", f"it sets: {metadata['doc']}"],
+    )
