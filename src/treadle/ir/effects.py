@@ -1,0 +1,137 @@
+"""Which buffers an operation touches, by name: the one place that knows it for every kind.
+
+`reads` must hold their value before the operation; `writes` get a value from it; `mutates` are
+changed in place, so both. An atomic store mutates: what was there shows in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from treadle.ir.body import Literal
+from treadle.ir.program import (
+    Arg,
+    Call,
+    Collective,
+    Extern,
+    Foreach,
+    Fused,
+    Group,
+    Grouped,
+    Loop,
+    MixOrder,
+    MultiOutput,
+    Nop,
+    Operation,
+    Ref,
+    Template,
+    UserKernel,
+    Wait,
+)
+
+
+class Effects(NamedTuple):
+    """Buffer names in order of first touch, each list without repetition."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    mutates: tuple[str, ...]
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Every buffer, once."""
+        return tuple(dict.fromkeys(self.reads + self.writes + self.mutates))
+
+
+def effects(op: Operation) -> Effects:
+    """What `op` touches."""
+    return EFFECTS[type(op)](op)
+
+
+def refs(args: Iterable[Arg]) -> list[str]:
+    """The buffers named in call arguments, nested lists included."""
+    found: list[str] = []
+    for arg in args:
+        if isinstance(arg, Ref):
+            found.append(arg.buffer)
+        elif not isinstance(arg, Literal):
+            found.extend(refs(arg))
+    return found
+
+
+def _unique(names: Iterable[str], but: Iterable[str] = ()) -> tuple[str, ...]:
+    gone = set(but)
+    return tuple([n for n in dict.fromkeys(names) if n not in gone])
+
+
+def _of_loop(op: Operation) -> Effects:
+    assert isinstance(op, Loop)
+    reads: list[str] = []
+    writes: list[str] = []
+    mutates: list[str] = []
+    for at in op.body.walk():
+        stmt = at.stmt
+        if stmt.op in ("load", "bucketize"):
+            reads.append(str(stmt.attrs[0]))
+        elif stmt.op == "store":
+            (writes if stmt.attrs[2] == "plain" else mutates).append(str(stmt.attrs[0]))
+    changed = _unique(mutates)
+    return Effects(_unique(reads), _unique(writes, changed), changed)
+
+
+def _of_call(op: Operation) -> Effects:
+    assert isinstance(op, Call)
+    named = [*refs(op.args), *refs([a for _, a in op.attrs])]
+    return Effects(_unique(named, (*op.writes, *op.mutates)), op.writes, op.mutates)
+
+
+def _of_wait(op: Operation) -> Effects:
+    assert isinstance(op, Wait)
+    return Effects((), (), (op.buffer,))
+
+
+def _of_multi_output(op: Operation) -> Effects:
+    assert isinstance(op, MultiOutput)
+    return Effects((op.source,), (op.target,), ())
+
+
+def _of_nop(op: Operation) -> Effects:
+    assert isinstance(op, Nop)
+    return Effects((), op.writes, ())
+
+
+def _of_group(op: Operation) -> Effects:
+    """What the outside sees: a buffer the group itself wrote first is no read of the group."""
+    assert isinstance(op, Group)
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    mutates: dict[str, None] = {}
+    for leaf in op.leaves:
+        of = effects(leaf)
+        for name in of.reads:
+            if name not in writes and name not in mutates:
+                reads[name] = None
+        for name in of.mutates:
+            if name not in writes:
+                mutates[name] = None
+        for name in of.writes:
+            if name not in mutates:
+                writes[name] = None
+    return Effects(tuple(reads), tuple(writes), tuple(mutates))
+
+
+EFFECTS: Mapping[type[Operation], Callable[[Operation], Effects]] = {
+    Loop: _of_loop,
+    Extern: _of_call,
+    Template: _of_call,
+    UserKernel: _of_call,
+    Collective: _of_call,
+    Wait: _of_wait,
+    MultiOutput: _of_multi_output,
+    Nop: _of_nop,
+    Fused: _of_group,
+    MixOrder: _of_group,
+    Foreach: _of_group,
+    Grouped: _of_group,
+}

@@ -1,0 +1,95 @@
+"""The rules a program keeps, stage by stage, each with a code and a message.
+
+Rules are functions `(program) -> violations`; a stage is a tuple of rules. They only look: a rule
+cannot change the program. The pass runner checks the stage after every pass that changed
+something, so a pass cannot forget; `verify` checks by hand.
+
+    Stage.LOOPS     single operations in order, nothing grouped yet
+    Stage.GROUPED   operations may stand in groups
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import TypeAlias
+
+from treadle.core.errors import SpecError, Violation
+from treadle.ir.program import (
+    Foreach,
+    Fused,
+    Group,
+    Grouped,
+    MixOrder,
+    Program,
+    walk_operations,
+)
+from treadle.ir.spec_body import BODY_RULES
+from treadle.ir.spec_flow import FLOW_RULES
+from treadle.ir.spec_names import NAME_RULES
+
+Rule: TypeAlias = Callable[[Program], Iterable[Violation]]
+
+
+class Stage(Enum):
+    """How far a program has come."""
+
+    LOOPS = "loops"
+    GROUPED = "grouped"
+
+
+def no_groups(program: Program) -> Iterator[Violation]:
+    """IR018: before fusion, operations stand alone."""
+    for op in program.ops:
+        if isinstance(op, Group):
+            kind = type(op).__name__
+            yield Violation("IR018", f"a {kind} group is not allowed before grouping", op.name)
+
+
+def sound_groups(program: Program) -> Iterator[Violation]:
+    """IR019: a group has members, on its own device, and nests only as its kind allows."""
+    for op in walk_operations(program.ops):
+        if not isinstance(op, Group):
+            continue
+        if not op.members:
+            yield Violation("IR019", "a group needs at least one member", op.name)
+        for m in op.members:
+            if m.device != op.device:
+                message = f"member {m.name} is on {m.device}, the group on {op.device}"
+                yield Violation("IR019", message, op.name)
+            if isinstance(m, Group) and type(m) not in MAY_HOLD[type(op)]:
+                outer, inner = type(op).__name__, type(m).__name__
+                yield Violation("IR019", f"a {outer} group may not hold a {inner} group", op.name)
+
+
+MAY_HOLD: Mapping[type[Group], tuple[type[Group], ...]] = {
+    Fused: (),
+    MixOrder: (Fused,),
+    Foreach: (Fused, MixOrder),
+    Grouped: (Fused, MixOrder, Foreach),
+}
+
+# Names first: later rules look buffers up and need not repeat what is missing.
+COMMON: tuple[Rule, ...] = (*NAME_RULES, *BODY_RULES, *FLOW_RULES)
+SPEC: Mapping[Stage, tuple[Rule, ...]] = {
+    Stage.LOOPS: (*COMMON, no_groups),
+    Stage.GROUPED: (*COMMON, sound_groups),
+}
+
+
+def violations(program: Program, stage: Stage = Stage.GROUPED) -> list[Violation]:
+    """Everything that is wrong with `program`; rules over unknown names stop at those."""
+    found: list[Violation] = []
+    for rule in SPEC[stage]:
+        found.extend(rule(program))
+        if found and rule is NAME_RULES[-1]:
+            break  # without sound names the other rules would only repeat the complaint
+    return found
+
+
+def verify(program: Program, stage: Stage = Stage.GROUPED) -> Program:
+    """`program` itself, or a SpecError that lists what is wrong."""
+    bad = violations(program, stage)
+    if bad:
+        raise SpecError(f"program {program.name} breaks the rules of stage {stage.value}", bad)
+    return program

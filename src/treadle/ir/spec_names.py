@@ -1,0 +1,135 @@
+"""Rules about names: everything is declared once, and everything named exists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from treadle.core.errors import Violation
+from treadle.index import Symbol
+from treadle.ir.effects import effects
+from treadle.ir.program import MultiOutput, Program, walk_operations
+from treadle.ir.types import BufferKind
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return [n for n, count in Counter(names).items() if count > 1]
+
+
+def buffers_are_declared_once(program: Program) -> Iterator[Violation]:
+    """IR001: no two buffers of one name."""
+    for name in _twice(b.name for b in program.buffers):
+        yield Violation("IR001", f"buffer {name} is declared more than once", name)
+
+
+def operations_are_named_once(program: Program) -> Iterator[Violation]:
+    """IR002: no two operations of one name, members of groups included."""
+    for name in _twice(op.name for op in walk_operations(program.ops)):
+        yield Violation("IR002", f"operation {name} occurs more than once", name)
+
+
+def touched_buffers_exist(program: Program) -> Iterator[Violation]:
+    """IR003: operations, views, inputs and outputs name declared buffers."""
+    known = program.by_name
+    for op in program.leaves:
+        for name in effects(op).touched:
+            if name not in known:
+                yield Violation("IR003", f"unknown buffer {name}", op.name)
+    for b in program.buffers:
+        if b.view_of is not None and b.view_of not in known:
+            yield Violation("IR003", f"a view of the unknown buffer {b.view_of}", b.name)
+    for word in ("inputs", "outputs", "donated"):
+        for name in getattr(program, word):
+            if name not in known:
+                yield Violation("IR003", f"unknown buffer {name} in {word}", word)
+
+
+def boundary_is_sound(program: Program) -> Iterator[Violation]:
+    """IR004: inputs are named once and own their storage; donated ones are inputs."""
+    for name in _twice(program.inputs):
+        yield Violation("IR004", f"input {name} is listed more than once", name)
+    known, inputs = program.by_name, set(program.inputs)
+    for name in program.inputs:
+        if name in known and known[name].kind is not BufferKind.TENSOR:
+            yield Violation("IR004", f"input {name} is a {known[name].kind.value}", name)
+    for name in program.donated:
+        if name not in inputs:
+            yield Violation("IR004", f"{name} is donated but is no input", name)
+
+
+def views_fit(program: Program) -> Iterator[Violation]:
+    """IR005: a view ends at a buffer with storage, on its device, and stays inside it."""
+    known = program.by_name
+    for b in program.buffers:
+        if b.view_of is None or b.view_of not in known:
+            continue
+        root = known[program.storage_of(b.name)]
+        if root.view_of is not None:
+            yield Violation("IR005", "its chain of views never reaches a storage", b.name)
+        elif root.device != b.device:
+            message = f"a view on {b.device} of {root.name} on {root.device}"
+            yield Violation("IR005", message, b.name)
+        elif root.kind is not BufferKind.TENSOR or b.kind is not BufferKind.TENSOR:
+            yield Violation("IR005", f"{root.name} is a {root.kind.value}, not a tensor", b.name)
+        else:
+            need, have = b.storage_bytes, root.storage_bytes
+            if need > have:
+                message = f"a view of {need} bytes into the {have} bytes of {root.name}"
+                yield Violation("IR005", message, b.name)
+
+
+def order_is_possible(program: Program) -> Iterator[Violation]:
+    """IR006: `after` names operations that stand before (members of one group may name any)."""
+    place = {
+        leaf: position
+        for position, op in enumerate(program.ops)
+        for leaf in [o.name for o in walk_operations((op,))]
+    }
+    for op in walk_operations(program.ops):
+        for name in op.after:
+            if name not in place:
+                yield Violation("IR006", f"after the unknown operation {name}", op.name)
+            elif name == op.name or place[name] > place[op.name]:
+                yield Violation("IR006", f"it must follow {name}, which stands later", op.name)
+
+
+def sizes_are_declared(program: Program) -> Iterator[Violation]:
+    """IR007: every run-time size in a layout is declared, each name once."""
+    for name in _twice(s.name for s in program.sizes):
+        yield Violation("IR007", f"size {name} is declared more than once", name)
+    declared = set(program.sizes)
+    for b in program.buffers:
+        unknown: set[Symbol] = set()
+        for e in (*b.layout.sizes, *b.layout.strides, b.layout.offset):
+            unknown |= e.free - declared
+        for s in sorted(unknown, key=lambda s: s.order):
+            yield Violation("IR007", f"its layout uses the undeclared size {s.name}", b.name)
+
+
+def tuples_are_taken_apart(program: Program) -> Iterator[Violation]:
+    """IR008: MultiOutput takes a tensor out of a tuple; nothing else reads a tuple."""
+    known = program.by_name
+    for op in program.leaves:
+        if isinstance(op, MultiOutput):
+            source = known.get(op.source)
+            if source is not None and source.kind is not BufferKind.TUPLE:
+                message = f"{op.source} is a {source.kind.value}, not a tuple"
+                yield Violation("IR008", message, op.name)
+            if op.position < 0:
+                yield Violation("IR008", f"negative position {op.position}", op.name)
+            continue
+        for name in effects(op).reads:
+            if name in known and known[name].kind is BufferKind.TUPLE:
+                yield Violation("IR008", f"it reads the tuple {name} as a whole", op.name)
+
+
+NAME_RULES = (
+    buffers_are_declared_once,
+    operations_are_named_once,
+    boundary_is_sound,
+    views_fit,
+    order_is_possible,
+    sizes_are_declared,
+    tuples_are_taken_apart,
+    touched_buffers_exist,
+)
