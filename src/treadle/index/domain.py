@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from treadle.index.bounds import Facts, product_hint
-from treadle.index.expr import Expr, IntLike, Symbol, as_expr, loop, product_of
+from treadle.index.expr import (
+    Expr,
+    IntLike,
+    Symbol,
+    as_expr,
+    loop,
+    product_of,
+    recall,
+    remember,
+)
 
 
 class Domain:
-    """Loop variables with their extents, outermost first. Immutable; equal by content."""
+    """Loop variables with their extents, outermost first. Immutable, interned like expressions.
 
-    __slots__ = ("_facts", "_hash", "extents", "vars")
+    Equal domains are one object, so what is proved in one loop nest is known in all like it.
+    """
+
+    __slots__ = ("__weakref__", "_facts", "extents", "vars")
 
     vars: tuple[Symbol, ...]
     extents: tuple[Expr, ...]
+    _facts: Facts | None
 
-    def __init__(self, loops: Iterable[tuple[Symbol, IntLike]] = ()) -> None:
+    def __new__(cls, loops: Iterable[tuple[Symbol, IntLike]] = ()) -> Domain:
         pairs = tuple(loops)
-        self.vars = tuple([v for v, _ in pairs])
-        self.extents = tuple([as_expr(n) for _, n in pairs])
-        if len(set(self.vars)) != len(self.vars):
-            names = ", ".join(v.name for v in self.vars)
-            raise ValueError(f"a loop variable may occur once in a domain: {names}")
-        for v, n in zip(self.vars, self.extents, strict=True):
-            if n.value is not None and n.value < 0:
-                raise ValueError(f"loop {v.name} has the negative extent {n.value}")
-        self._hash = hash((self.vars, self.extents))
-        self._facts: Facts | None = None
+        loop_vars = tuple([v for v, _ in pairs])
+        extents = tuple([as_expr(n) for _, n in pairs])
+        key = (Domain, loop_vars, extents)
+        known = recall(key)
+        if known is not None:
+            return cast("Domain", known)
+        _check(loop_vars, extents)
+        domain = object.__new__(cls)
+        domain.vars, domain.extents, domain._facts = loop_vars, extents, None
+        remember(key, domain)
+        return domain
 
     @classmethod
     def of(cls, **loops: IntLike) -> Domain:
@@ -77,14 +91,6 @@ class Domain:
     def __len__(self) -> int:
         return len(self.vars)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Domain):
-            return NotImplemented
-        return self.vars == other.vars and self.extents == other.extents
-
-    def __hash__(self) -> int:
-        return self._hash
-
     def __str__(self) -> str:
         return "(" + ", ".join(f"{v.name}: {n}" for v, n in self.items()) + ")"
 
@@ -93,6 +99,15 @@ class Domain:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Domain, (tuple(self.items()),)
+
+
+def _check(loop_vars: tuple[Symbol, ...], extents: tuple[Expr, ...]) -> None:
+    if len(set(loop_vars)) != len(loop_vars):
+        names = ", ".join(v.name for v in loop_vars)
+        raise ValueError(f"a loop variable may occur once in a domain: {names}")
+    for v, n in zip(loop_vars, extents, strict=True):
+        if n.value is not None and n.value < 0:
+            raise ValueError(f"loop {v.name} has the negative extent {n.value}")
 
 
 def _static(n: Expr) -> int:

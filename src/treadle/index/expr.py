@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, cast
 IntLike: TypeAlias = "Expr | int"
 
 
-class _Ref(weakref.ref["Expr"]):
+class _Ref(weakref.ref[object]):
     """A weak reference that knows its key, so that the table entry goes when the node goes."""
 
     __slots__ = ("key",)
@@ -40,7 +40,14 @@ def _forget(ref: _Ref) -> None:
         del _TABLE[ref.key]
 
 
-def _remember(key: object, node: Expr) -> None:
+def recall(key: object) -> object | None:
+    """The live object interned under `key`, if there is one."""
+    ref = _TABLE.get(key)
+    return None if ref is None else ref()
+
+
+def remember(key: object, node: object) -> None:
+    """Intern `node` under `key` for as long as someone holds it."""
     ref = _Ref(node, cast("Any", _forget))
     ref.key = key
     _TABLE[key] = ref
@@ -154,7 +161,7 @@ class Const(Expr):
         node.number = number
         node.order = (0, number)
         node._free = frozenset()
-        _remember(number, node)
+        remember(number, node)
         return node
 
     @property
@@ -220,7 +227,7 @@ class Symbol(Expr):
         rest = (kind.value, -1 if lo is None else lo, -1 if hi is None else hi, divisor, hint or 0)
         node.order = (1, name, rest)
         node._free = None
-        _remember(key, node)
+        remember(key, node)
         return node
 
     @property
@@ -261,7 +268,7 @@ class _Compound(Expr):
         node.args = args
         node.order = (cls.rank, tuple([a.order for a in args]))
         node._free = None
-        _remember(key, node)
+        remember(key, node)
         return node
 
     @property
@@ -348,7 +355,7 @@ class Sum(Expr):
         node._terms = terms
         node.order = (7, tuple([(b.order, c) for b, c in terms]), const)
         node._free = None
-        _remember(key, node)
+        remember(key, node)
         return node
 
     @property
@@ -370,6 +377,8 @@ class Sum(Expr):
 ZERO: Final = Const(0)
 ONE: Final = Const(1)
 MINUS_ONE: Final = Const(-1)
+# Common numbers stay: making and forgetting them again and again would cost more than they do.
+_SMALL: Final = tuple([Const(n) for n in range(-16, 1025)])
 
 
 def const(number: int) -> Const:
@@ -544,5 +553,6 @@ from treadle.index.divide import floordiv, maximum, minimum, mod  # noqa: E402
 __all__ = [
     "MINUS_ONE", "ONE", "ZERO", "Const", "Expr", "FloorDiv", "IntLike", "Kind", "Max", "Min", "Mod",
     "Product", "Sum", "Symbol", "add", "as_expr", "const", "floordiv", "from_terms", "indirect",
-    "loop", "maximum", "minimum", "mod", "mul", "product_of", "size", "sum_of", "sum_or_base",
+    "loop", "maximum", "minimum", "mod", "mul", "product_of", "recall", "remember", "size",
+    "sum_of", "sum_or_base",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from treadle.index import Domain, Expr, Symbol, indirect
@@ -88,25 +89,31 @@ class Body:
     reduce: Domain
     stmts: tuple[Stmt, ...]
 
-    @property
+    @cached_property
     def space(self) -> Domain:
         """All loops, reduction loops innermost."""
         return self.domain + self.reduce if len(self.reduce) else self.domain
 
     def walk(self) -> Iterator[Numbered]:
         """All statements with their numbers, regions included, in writing order."""
+        return iter(self._numbered)
+
+    @cached_property
+    def _numbered(self) -> tuple[Numbered, ...]:
+        found: list[Numbered] = []
         counter = 0
         stack: list[Iterator[Stmt]] = [iter(self.stmts)]
         while stack:
             for stmt in stack[-1]:
                 produces = OPS[stmt.op].produces if stmt.op in OPS else True
-                yield Numbered(counter if produces else None, stmt, len(stack) - 1)
+                found.append(Numbered(counter if produces else None, stmt, len(stack) - 1))
                 counter += produces
                 if stmt.region:
                     stack.append(iter(stmt.region))
                     break
             else:
                 stack.pop()
+        return tuple(found)
 
     def loads(self) -> Iterator[tuple[str, Expr, Numbered]]:
         """Each load as (buffer, index, statement)."""

@@ -45,8 +45,12 @@ class Effects(NamedTuple):
 
 
 def effects(op: Operation) -> Effects:
-    """What `op` touches."""
-    return EFFECTS[type(op)](op)
+    """What `op` touches. Remembered on the operation, which is frozen."""
+    known = op.__dict__.get("_effects")
+    if known is None:
+        known = op.__dict__["_effects"] = EFFECTS[type(op)](op)
+    found: Effects = known
+    return found
 
 
 def refs(args: Iterable[Arg]) -> list[str]:

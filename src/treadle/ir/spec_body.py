@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from treadle.core.errors import Violation
 from treadle.index import Domain, Expr, Facts, Interval, Kind, Symbol
+from treadle.ir.effects import effects
 from treadle.ir.body import Body, Numbered, Stmt, number_of, value_symbol
 from treadle.ir.ops import OPS, STORE_MODES
 from treadle.ir.program import Loop, Program
@@ -20,11 +21,25 @@ def bodies_are_sound(program: Program) -> Iterator[Violation]:
     for op in program.leaves:
         if not isinstance(op, Loop):
             continue
+        # A frozen operation found sound over the same buffers is still sound: most passes change
+        # few operations, and only those are looked at again.
+        surroundings = _surroundings(op, program)
+        if op.__dict__.get("_sound_in") == surroundings:
+            continue
         for rule in RULES:
             found = [Violation(code, message, op.name) for code, message in rule(op.body, program)]
             yield from found
             if found:
                 break
+        else:
+            op.__dict__["_sound_in"] = surroundings
+
+
+def _surroundings(op: Loop, program: Program) -> tuple[object, ...]:
+    """Everything outside the body that the rules look at."""
+    known = program.by_name
+    names = [n for t in effects(op).touched for n in (t, program.storage_of(t))]
+    return (program.sizes, *[known.get(n) for n in names])
 
 
 def _at(n: Numbered) -> str:
@@ -138,14 +153,15 @@ def _names_of(
 
 def facts_of(body: Body) -> Facts:
     """What is known inside the body: loop extents, and sizes of indirect values."""
-    extents: dict[Symbol, Expr] = dict(body.space.items())
+    indirect: dict[Symbol, Expr] = {}
     for at in body.walk():
-        if at.stmt.op == "indirect" and at.number is not None:
+        if at.stmt.op == "indirect" and at.number is not None and at.stmt.attr("check"):
             size = at.stmt.attr("size")
-            if at.stmt.attr("check"):
-                assert isinstance(size, Expr)
-                extents[value_symbol(at.number)] = size
-    return Facts(extents)
+            assert isinstance(size, Expr)
+            indirect[value_symbol(at.number)] = size
+    if not indirect:
+        return body.space.facts  # shared between all bodies over the same loops
+    return Facts({**dict(body.space.items()), **indirect})
 
 
 def bounds(body: Body, program: Program) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from treadle.index import Const, Expr, Facts, IntLike, as_expr, hint, maximum, product_of
 
@@ -129,7 +130,7 @@ class Layout:
         """Whether the elements fill the storage row by row from its start."""
         return self.offset.value == 0 and self.strides == row_major_strides(self.sizes)
 
-    @property
+    @cached_property
     def span(self) -> Expr:
         """How many storage elements are needed to reach the last element (0 for empty tensors)."""
         if any(n.value == 0 for n in self.sizes):

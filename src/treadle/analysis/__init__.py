@@ -1,0 +1,1 @@
+"""Questions about a frozen program: accesses, dependences, aliases, liveness, order, cost."""

@@ -1,0 +1,252 @@
+"""What an operation costs: bytes moved, work done, and a roofline time from a device table.
+
+    time = max(bytes / bandwidth, work / peak) + launch
+
+The numbers come from `devices`; a calibration file replaces those it names. The model is
+deterministic and asks nothing of the machine it runs on, so decisions can be reproduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from treadle.analysis.access import Access, accesses
+from treadle.analysis.devices import DEVICES, Device, read_calibration
+from treadle.index import hint
+from treadle.ir.effects import effects
+from treadle.ir.program import (
+    Collective,
+    Extern,
+    Foreach,
+    Fused,
+    Group,
+    Grouped,
+    Loop,
+    MixOrder,
+    MultiOutput,
+    Nop,
+    Operation,
+    Program,
+    Template,
+    UserKernel,
+    Wait,
+)
+from treadle.ir.types import DType
+from treadle.ir.typing import infer_types
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an operation moves and computes."""
+
+    bytes_read: int
+    bytes_written: int
+    flops: float
+
+    @property
+    def bytes(self) -> int:
+        """All bytes moved."""
+        return self.bytes_read + self.bytes_written
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.flops + other.flops,
+        )
+
+
+NOTHING = Work(0, 0, 0.0)
+
+
+def work_of(program: Program, op: Operation) -> Work:
+    """Bytes and flops of one operation; for a kernel group, what crosses its border."""
+    return WORK[type(op)](program, op)
+
+
+def bytes_moved(program: Program) -> int:
+    """Bytes that all operations together read and write."""
+    return sum(work_of(program, op).bytes for op in program.ops)
+
+
+def _touched_bytes(program: Program, name: str, touches: list[Access], numel: int) -> int:
+    """Bytes of one buffer that accesses over `numel` points can touch: never more than it has."""
+    buffer = program.by_name[name]
+    whole = hint(buffer.numel)
+    reach = 0
+    for a in touches:
+        if a.map is None or a.is_indirect:
+            reach += min(numel, whole) if a.map is not None else whole
+            continue
+        used = [n for v, n in a.map.domain.items() if v in a.map.index.free]
+        points = 1
+        for n in used:
+            points *= hint(n)
+        reach += points
+    return min(reach, whole) * buffer.dtype.itemsize
+
+
+def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str]) -> Work:
+    known = program.derive(accesses)
+    read: dict[str, list[Access]] = {}
+    written: dict[str, list[Access]] = {}
+    numel, flops = 0, 0.0
+    for leaf in leaves:
+        numel = max(numel, leaf.body.space.numel_hint)
+        flops += _flops(leaf, program)
+        for a in known[leaf.name]:
+            if a.storage in inside:
+                continue
+            (written if a.is_write else read).setdefault(a.buffer, []).append(a)
+            if a.also_reads:
+                read.setdefault(a.buffer, []).append(a)
+    sums = [
+        sum(_touched_bytes(program, name, touches, numel) for name, touches in group.items())
+        for group in (read, written)
+    ]
+    return Work(sums[0], sums[1], flops)
+
+
+def _flops(op: Loop, program: Program) -> float:
+    """Arithmetic of a body: each statement once per point of the loops it may vary over."""
+    points = op.body.space.numel_hint
+    return sum(at.stmt.definition.work for at in op.body.walk()) * points
+
+
+def _of_loop(program: Program, op: Operation) -> Work:
+    assert isinstance(op, Loop)
+    return _of_loops(program, [op], frozenset())
+
+
+def _of_call(program: Program, op: Operation) -> Work:
+    of = effects(op)
+    size = {n: program.by_name[n].tensor_bytes for n in of.touched}
+    read = sum(size[n] for n in (*of.reads, *of.mutates))
+    return Work(read, sum(size[n] for n in (*of.writes, *of.mutates)), _call_flops(program, op))
+
+
+def _call_flops(program: Program, op: Operation) -> float:
+    """2*m*n*k for anything that looks like a matrix product, 0 for what is not known."""
+    of = effects(op)
+    target = getattr(op, "target", "")
+    base = target.removesuffix(".default").removesuffix(".out").rpartition(".")[2]
+    if base not in ("mm", "bmm", "addmm", "baddbmm", "matmul") or not of.writes:
+        return 0.0
+    out = program.by_name[of.writes[0]]
+    left = next(program.by_name[n] for n in of.reads if len(program.by_name[n].layout.sizes) > 1)
+    return 2.0 * hint(out.numel) * hint(left.layout.sizes[-1])
+
+
+def _of_nothing(program: Program, op: Operation) -> Work:
+    return NOTHING
+
+
+def _of_kernel(program: Program, op: Operation) -> Work:
+    """One kernel: buffers that live only inside it cost nothing."""
+    assert isinstance(op, Group)
+    loops = [leaf for leaf in op.leaves if isinstance(leaf, Loop)]
+    total = _of_loops(program, loops, _internal(program, op))
+    for leaf in op.leaves:
+        if not isinstance(leaf, Loop):
+            total = total + work_of(program, leaf)
+    return total
+
+
+def _internal(program: Program, op: Group) -> frozenset[str]:
+    from treadle.analysis.deps import dependences
+    from treadle.analysis.inplace import boundary
+
+    deps, edge = dependences(program), program.derive(boundary)
+    members = {deps.position[leaf.name] for leaf in op.leaves}
+    touched = {program.storage_of(n) for leaf in op.leaves for n in effects(leaf).touched}
+    return frozenset(
+        s
+        for s in touched
+        if s not in edge.outputs and s not in edge.inputs and members.issuperset(deps.users[s])
+    )
+
+
+def _of_several(program: Program, op: Operation) -> Work:
+    assert isinstance(op, Group)
+    total = NOTHING
+    for m in op.members:
+        total = total + work_of(program, m)
+    return total
+
+
+WORK: Mapping[type[Operation], Callable[[Program, Operation], Work]] = {
+    Loop: _of_loop,
+    Extern: _of_call,
+    Template: _of_call,
+    UserKernel: _of_call,
+    Collective: _of_call,
+    Wait: _of_nothing,
+    MultiOutput: _of_nothing,
+    Nop: _of_nothing,
+    Fused: _of_kernel,
+    MixOrder: _of_kernel,
+    Foreach: _of_several,
+    Grouped: _of_several,
+}
+
+
+class Roofline:
+    """The default cost model: the slower of memory and arithmetic, plus a launch."""
+
+    def __init__(
+        self,
+        program: Program,
+        device: Device | str | None = None,
+        table: Mapping[str, Device] = DEVICES,
+    ) -> None:
+        self.program = program
+        self.table = table
+        self.device = table[device] if isinstance(device, str) else device
+
+    @classmethod
+    def calibrated(cls, program: Program, file: str, device: str | None = None) -> Roofline:
+        """A model whose device numbers come from a calibration file."""
+        return cls(program, device, read_calibration(file))
+
+    def device_of(self, op: Operation) -> Device:
+        """The device an operation runs on: the one given, else by the kind in its name."""
+        if self.device is not None:
+            return self.device
+        return self.table["cpu" if op.device.startswith("cpu") else "h100"]
+
+    def op_ns(self, op: object) -> float:
+        """Predicted nanoseconds of an operation on its own."""
+        assert isinstance(op, Operation)
+        if isinstance(op, Wait | MultiOutput | Nop):
+            return 0.0
+        device, work = self.device_of(op), work_of(self.program, op)
+        memory = work.bytes / device.gigabytes_per_second
+        arithmetic = work.flops / device.gigaflops(_main_type(self.program, op), _is_matrix(op))
+        return max(memory, arithmetic) + device.launch_ns
+
+    def latency_ns(self, a: object, b: object) -> float:
+        """What must pass between the end of a and the start of b (0: back to back)."""
+        assert isinstance(a, Operation)
+        assert isinstance(b, Operation)
+        return 0.0 if a.device == b.device else self.device_of(b).transfer_latency_ns
+
+
+def _is_matrix(op: Operation) -> bool:
+    return any(isinstance(leaf, Extern | Template) for leaf in op.leaves)
+
+
+def _main_type(program: Program, op: Operation) -> DType:
+    """The widest floating point type an operation computes in; f32 if there is none."""
+    found: list[DType] = []
+    for leaf in op.leaves:
+        if isinstance(leaf, Loop):
+            types = infer_types(leaf.body, program.by_name)
+            found.extend(t for t in types if isinstance(t, DType) and t.is_float)
+        else:
+            found.extend(
+                program.by_name[n].dtype
+                for n in effects(leaf).touched
+                if program.by_name[n].dtype.is_float
+            )
+    return max(found, key=lambda t: t.bits, default=DType.F32)

@@ -1,0 +1,290 @@
+"""Dependences: which operation must follow which, and why.
+
+    RAW      reads what the other wrote                 carries a value
+    WAR      overwrites what the other read             order only
+    WAW      writes where the other wrote               order only, unless the older value shows
+    CONTROL  told to follow, or collectives kept in one order, or side effects
+
+Every storage is walked once in program order with the writes and reads that later operations can
+still meet. A write that covers everything closes the past; a write that may reach all that an older
+one reached takes its place, because whoever meets the older one meets it too and so is ordered
+behind both. Accesses that provably never meet make no dependence. Each mutation gives the storage
+a new version: `x@2` is what the second write after the beginning left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import NamedTuple
+
+from treadle.analysis.access import Access, accesses, can_meet
+from treadle.core.garbage import paused_collection
+from treadle.ir.program import Collective, Group, Operation, Program, walk_operations
+
+
+class DepKind(Enum):
+    """Why one operation must follow another."""
+
+    RAW = "read after write"
+    WAR = "write after read"
+    WAW = "write after write"
+    CONTROL = "control"
+
+
+class Dep(NamedTuple):
+    """`target` must follow `source` (positions among the leaves)."""
+
+    source: int
+    target: int
+    kind: DepKind
+    storage: str
+    version: int
+    """The version that is read, or that is overwritten."""
+    whole: bool
+    """Whether one side touches the buffer as a whole, so that no index can tell more."""
+    carries: bool
+    """Whether data flows: dropping `source` would change what `target` or later ones see."""
+    reason: str
+
+    @property
+    def ordering_only(self) -> bool:
+        """Whether it only orders, and so must not extend the life of anything."""
+        return not self.carries
+
+
+@dataclass(frozen=True)
+class Dependences:
+    """All dependences of a program, by leaf operation."""
+
+    names: tuple[str, ...]
+    deps: tuple[Dep, ...]
+    reads_version: dict[tuple[int, str], int]
+    """(leaf, storage) -> the version it reads."""
+    writes_version: dict[tuple[int, str], int]
+    """(leaf, storage) -> the version it makes."""
+    users: dict[str, tuple[int, ...]]
+    """storage -> the leaves that touch it, in order."""
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Leaf positions by name."""
+        return {name: k for k, name in enumerate(self.names)}
+
+    @cached_property
+    def into(self) -> list[list[Dep]]:
+        """Dependences by target."""
+        rows: list[list[Dep]] = [[] for _ in self.names]
+        for d in self.deps:
+            rows[d.target].append(d)
+        return rows
+
+    @cached_property
+    def out_of(self) -> list[list[Dep]]:
+        """Dependences by source."""
+        rows: list[list[Dep]] = [[] for _ in self.names]
+        for d in self.deps:
+            rows[d.source].append(d)
+        return rows
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """(source, target) pairs, each once, in order of first appearance."""
+        return list(dict.fromkeys((d.source, d.target) for d in self.deps))
+
+    def between(self, a: str, b: str) -> list[Dep]:
+        """The dependences between two leaves, in either direction."""
+        x, y = self.position[a], self.position[b]
+        pairs = ((x, y), (y, x))
+        return [d for d in (*self.out_of[x], *self.out_of[y]) if (d.source, d.target) in pairs]
+
+    def last_use(self, storage: str) -> int | None:
+        """The last leaf that touches a storage."""
+        touching = self.users.get(storage, ())
+        return touching[-1] if touching else None
+
+    def explain(self, d: Dep) -> str:
+        """The dependence in words."""
+        source, target = self.names[d.source], self.names[d.target]
+        return f"{target} after {source}: {d.reason}"
+
+    def versioned(self, leaf: str, storage: str) -> str:
+        """The name of what a leaf reads (or, if it only writes, makes): `x@2`."""
+        at = self.position[leaf]
+        version = self.reads_version.get((at, storage), self.writes_version.get((at, storage)))
+        return f"{storage}@{version}"
+
+
+def dependences(program: Program) -> Dependences:
+    """Every dependence between the leaf operations of `program`."""
+    return program.derive(_dependences)
+
+
+def _dependences(program: Program) -> Dependences:
+    with paused_collection():
+        return _walk_program(program)
+
+
+def _walk_program(program: Program) -> Dependences:
+    walk = _Walk(program)
+    for position, op in enumerate(program.leaves):
+        for access in walk.accesses[op.name]:
+            if not access.is_write:
+                walk.read(position, access)
+        for access in walk.accesses[op.name]:
+            if access.is_write:
+                walk.write(position, access)
+    walk.deps.extend(_control(program))
+    users = {s: tuple(dict.fromkeys(ops)) for s, ops in walk.users.items()}
+    deps = sorted(walk.found(), key=lambda d: (d.target, d.source, d.kind.name, d.storage))
+    names = tuple(op.name for op in program.leaves)
+    return Dependences(names, tuple(deps), walk.reads_version, walk.writes_version, users)
+
+
+class _Touch(NamedTuple):
+    position: int
+    access: Access
+
+
+class _Storage:
+    """What later operations can still meet in one storage."""
+
+    __slots__ = ("readers", "version", "writer_op", "writers")
+
+    def __init__(self) -> None:
+        self.writers: list[_Touch] = []
+        self.readers: list[_Touch] = []
+        self.version = 0
+        self.writer_op = -1
+
+
+class _Walk:
+    """The walk through the program; collects dependences and versions."""
+
+    def __init__(self, program: Program) -> None:
+        self.accesses = program.derive(accesses)
+        self.storages: dict[str, _Storage] = {}
+        self.deps: list[Dep] = []
+        self.users: dict[str, list[int]] = {}
+        self.reads_version: dict[tuple[int, str], int] = {}
+        self.writes_version: dict[tuple[int, str], int] = {}
+        self.names = [op.name for op in program.leaves]
+
+    def found(self) -> list[Dep]:
+        """Dependences without repetition: of equal ones the first reason stands."""
+        best: dict[tuple[int, int, DepKind, str], Dep] = {}
+        for d in self.deps:
+            key = (d.source, d.target, d.kind, d.storage)
+            known = best.get(key)
+            if known is None or (d.carries and not known.carries):
+                best[key] = d
+        return list(best.values())
+
+    def _at(self, access: Access, position: int) -> _Storage:
+        self.users.setdefault(access.storage, []).append(position)
+        return self.storages.setdefault(access.storage, _Storage())
+
+    def read(self, position: int, access: Access) -> None:
+        """A read meets the writes still in view."""
+        state = self._at(access, position)
+        self.reads_version[position, access.storage] = state.version
+        for w in state.writers:
+            if w.position != position and can_meet(w.access, access):
+                reason = f"reads {access.buffer}, version {state.version}, written there"
+                self._add(w, position, access, DepKind.RAW, state.version, True, reason)
+        state.readers.append(_Touch(position, access))
+
+    def write(self, position: int, access: Access) -> None:
+        """A write meets reads and writes still in view, then hides those it can reach."""
+        state = self._at(access, position)
+        version = state.version
+        if access.also_reads:
+            self.reads_version.setdefault((position, access.storage), version)
+        for r in state.readers:
+            if r.position != position and can_meet(r.access, access):
+                reason = f"overwrites {access.buffer} that is read there, version {version}"
+                self._add(r, position, access, DepKind.WAR, version, False, reason)
+        for w in state.writers:
+            if w.position != position and can_meet(w.access, access):
+                self._write_after_write(w, position, access, version)
+        if state.writer_op != position:
+            state.version += 1
+            state.writer_op = position
+        self.writes_version[position, access.storage] = state.version
+        state.writers = [w for w in state.writers if not _hides(access, w.access)]
+        state.readers = [r for r in state.readers if not _hides(access, r.access)]
+        state.writers.append(_Touch(position, access))
+
+    def _write_after_write(self, w: _Touch, position: int, access: Access, version: int) -> None:
+        if access.also_reads:
+            reason = f"changes {access.buffer}, version {version}, written there"
+            self._add(w, position, access, DepKind.RAW, version, True, reason)
+        shows = not access.covers_storage and w.access.mode != "alloc"
+        rest = ", whose other elements stay" if shows else ""
+        reason = f"writes {access.buffer} again{rest}"
+        self._add(w, position, access, DepKind.WAW, version, shows, reason)
+
+    def _add(
+        self,
+        earlier: _Touch,
+        position: int,
+        access: Access,
+        kind: DepKind,
+        version: int,
+        carries: bool,
+        reason: str,
+    ) -> None:
+        whole = access.is_whole or earlier.access.is_whole
+        storage = access.storage
+        self.deps.append(
+            Dep(earlier.position, position, kind, storage, version, whole, carries, reason)
+        )
+
+
+def _hides(new: Access, old: Access) -> bool:
+    """Whether whoever meets `old` later is sure to meet `new` as well."""
+    if new.map is None or new.covers_storage:
+        return True
+    if old.map is None:
+        return False
+    one, other = new.reach, old.reach
+    if one is None or other is None:
+        return False
+    # Containment of ranges is enough only if `can_meet` argues by range alone.
+    dense = all(abs(c) == 1 for _, c in new.map.index.terms) or new.is_indirect
+    return dense and one[0] <= other[0] and other[1] <= one[1]
+
+
+def _control(program: Program) -> Iterator[Dep]:
+    place = {op.name: k for k, op in enumerate(program.leaves)}
+    for op in walk_operations(program.ops):
+        for name in op.after:
+            for source in _leaf_positions(program, name, place):
+                for target in _leaf_positions(program, op.name, place):
+                    if source != target:
+                        yield _ordered(source, target, "told to follow it")
+    last_of_group: dict[str, int] = {}
+    last_effect: int | None = None
+    for position, leaf in enumerate(program.leaves):
+        if isinstance(leaf, Collective):
+            before = last_of_group.get(leaf.group)
+            if before is not None:
+                yield _ordered(before, position, "collectives of one group keep their order")
+            last_of_group[leaf.group] = position
+        if getattr(leaf, "has_side_effects", False):
+            if last_effect is not None:
+                yield _ordered(last_effect, position, "side effects keep their order")
+            last_effect = position
+
+
+def _leaf_positions(program: Program, name: str, place: dict[str, int]) -> list[int]:
+    op: Operation = program.op_by_name[name]
+    if isinstance(op, Group):
+        return [place[leaf.name] for leaf in op.leaves]
+    return [place[name]]
+
+
+def _ordered(source: int, target: int, reason: str) -> Dep:
+    return Dep(source, target, DepKind.CONTROL, "", 0, False, False, reason)

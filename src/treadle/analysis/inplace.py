@@ -1,0 +1,181 @@
+"""Which output may take over the memory of which input, and why not.
+
+A loop reads and writes element by element. If an input dies in it and every access to that input
+has the same index as the write of an output of the same element width, then each element is read
+for the last time just before the output's element takes its place: one block serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from treadle.analysis.access import Access, accesses
+from treadle.analysis.deps import Dependences, dependences
+from treadle.core.verdict import YES, Verdict, check_rules, no
+from treadle.ir.program import Grouped, Loop, Operation, Program
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Storage `out` may live in the block of `inp` from operation `op` on."""
+
+    op: str
+    out: str
+    inp: str
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The storages the caller has a say in."""
+
+    inputs: frozenset[str]
+    donated: frozenset[str]
+    outputs: frozenset[str]
+
+
+def boundary(program: Program) -> Boundary:
+    """The storages behind inputs, donated inputs and outputs."""
+    named = (program.inputs, program.donated, program.outputs)
+    return Boundary(*[frozenset(program.storage_of(n) for n in names) for names in named])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One pair to be judged: the step, its accesses, and the program around them."""
+
+    program: Program
+    deps: Dependences
+    op: Operation
+    touches: tuple[Access, ...]
+    out: str
+    inp: str
+
+
+def input_may_die(c: Candidate) -> Verdict:
+    """INP001: outputs and inputs that belong to the caller must survive."""
+    edge = c.program.derive(boundary)
+    if c.inp in edge.outputs:
+        return no("INP001", input=c.inp, why="it is an output")
+    if c.inp in edge.inputs and c.inp not in edge.donated:
+        return no("INP001", input=c.inp, why="the caller keeps it")
+    return YES
+
+
+def input_dies_here(c: Candidate) -> Verdict:
+    """INP002: nothing later touches the input."""
+    last = c.deps.last_use(c.inp)
+    assert last is not None
+    name = c.deps.names[last]
+    if name in {leaf.name for leaf in c.op.leaves}:
+        return YES
+    return no("INP002", input=c.inp, last_use=name)
+
+
+def output_is_born_here(c: Candidate) -> Verdict:
+    """INP003: the output gets its first value here and reads nothing of its own."""
+    first = c.deps.names[c.deps.users[c.out][0]]
+    if c.out in c.program.derive(boundary).inputs or first not in {
+        leaf.name for leaf in c.op.leaves
+    }:
+        return no("INP003", output=c.out, first_use=first)
+    return YES
+
+
+def blocks_fit(c: Candidate) -> Verdict:
+    """INP004: same device, same element width, and the input's block is large enough."""
+    out, inp = c.program.by_name[c.out], c.program.by_name[c.inp]
+    if out.device != inp.device:
+        return no("INP004", output=out.device, input=inp.device)
+    if out.dtype.itemsize != inp.dtype.itemsize:
+        return no("INP004", output=str(out.dtype), input=str(inp.dtype))
+    same = out.storage_numel is inp.storage_numel
+    if not same and (out.storage_numel.free or out.storage_bytes > inp.storage_bytes):
+        return no("INP004", output=out.storage_bytes, input=inp.storage_bytes)
+    return YES
+
+
+def indices_agree(c: Candidate) -> Verdict:
+    """INP005: every access of both has one and the same index map, none of it from data."""
+    both = [a for a in c.touches if a.storage in (c.out, c.inp)]
+    for a in both:
+        if a.map is None or a.is_indirect:
+            shown = "the whole buffer" if a.map is None else str(a.map.index)
+            return no("INP005", buffer=a.buffer, index=shown)
+        if a.map != both[0].map:
+            return no("INP005", left=str(both[0].map), right=str(a.map))
+    return YES
+
+
+def reads_come_first(c: Candidate) -> Verdict:
+    """INP006: the input is not read after the output is stored, nor by a later pass over it."""
+    stored_by = None
+    for leaf in c.op.leaves:
+        assert isinstance(leaf, Loop)
+        stored_here = False
+        for at in leaf.body.walk():
+            stmt = at.stmt
+            if stmt.op == "store" and c.program.storage_of(str(stmt.attrs[0])) == c.out:
+                stored_by, stored_here = leaf.name, True
+            elif stmt.op == "load" and c.program.storage_of(str(stmt.attrs[0])) == c.inp:
+                if stored_by is not None:
+                    return no("INP006", stored_by=stored_by, read_by=leaf.name)
+            elif stmt.op in ("reduce", "scan", "sort") and stored_here:
+                # Generated code may run over the reduction loops once more and load again.
+                return no("INP006", stored_by=leaf.name, then=stmt.op)
+    return YES
+
+
+IN_PLACE_RULES: tuple[Callable[[Candidate], Verdict], ...] = (
+    input_may_die,
+    output_is_born_here,
+    input_dies_here,
+    blocks_fit,
+    indices_agree,
+    reads_come_first,
+)
+
+
+def check_in_place(program: Program, op: Operation, out: str, inp: str) -> Verdict:
+    """Whether storage `out`, produced by `op`, may take the block of storage `inp`."""
+    known = program.derive(accesses)
+    touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
+    return check_rules(
+        IN_PLACE_RULES, Candidate(program, dependences(program), op, touches, out, inp)
+    )
+
+
+def in_place_pairs(program: Program) -> list[InPlace]:
+    """The hand-overs to use: each block goes to one output, equal sizes are preferred."""
+    found: list[InPlace] = []
+    taken: set[str] = set()
+    for op in _kernels(program.ops):
+        if not all(isinstance(leaf, Loop) for leaf in op.leaves):
+            continue
+        known = program.derive(accesses)
+        touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
+        written = dict.fromkeys(a.storage for a in touches if a.is_write)
+        read = [s for s in dict.fromkeys(a.storage for a in touches) if s not in written]
+        deps = dependences(program)
+        for out in written:
+            fits = [
+                inp
+                for inp in read
+                if inp not in taken
+                and check_rules(IN_PLACE_RULES, Candidate(program, deps, op, touches, out, inp))
+            ]
+            if fits:
+                inp = min(fits, key=lambda n: program.by_name[n].storage_bytes)
+                taken.add(inp)
+                found.append(InPlace(op.name, out, inp))
+    return found
+
+
+def _kernels(ops: tuple[Operation, ...]) -> list[Operation]:
+    found: list[Operation] = []
+    for op in ops:
+        if isinstance(op, Grouped):
+            found.extend(_kernels(op.members))
+        else:
+            found.append(op)
+    return found

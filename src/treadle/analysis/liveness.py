@@ -1,0 +1,226 @@
+"""Liveness: the one engine that says which storage lives when, and what that costs.
+
+It turns a program into steps and storages and lets `timeline` keep the bytes. Decided here:
+
+    a mutation belongs to the storage it changes, however many versions that has
+    ordering-only dependences extend no life: only operations that touch a storage do
+    outputs are never freed; inputs only if they were donated
+    tensors of a tuple are allocated by the call that makes the tuple, and freed one by one
+    a kernel's members are one step; what lives only inside a fused kernel may need no memory
+    an output may take over the block of an input that dies there (see `inplace`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from treadle.analysis.deps import Dependences, dependences
+from treadle.analysis.inplace import in_place_pairs
+from treadle.analysis.timeline import Storage, Timeline
+from treadle.core.garbage import paused_collection
+from treadle.ir.effects import effects
+from treadle.ir.program import Fused, Grouped, MixOrder, MultiOutput, Operation, Program
+from treadle.ir.types import BufferKind
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is counted, and what may share memory."""
+
+    include_inputs: bool = True
+    """Inputs the caller owns count too (peers' estimates leave them out)."""
+    drop_internal: bool = True
+    """A buffer made and used up inside one fused kernel needs no memory."""
+    in_place: bool = True
+    """An output may take over the block of an input of the same kernel that dies there."""
+    count_gaps: bool = True
+    """Storage between strided elements counts; otherwise only elements do."""
+
+
+@dataclass(frozen=True)
+class LiveRange:
+    """One row of the live-range table."""
+
+    storage: str
+    bytes: int
+    first: str | None
+    """The operation that allocates it; None for inputs."""
+    last: str | None
+    """The last operation that touches it; None if nothing does."""
+    freed: bool
+    block: str | None
+    """The storage whose block it lives in (its own, mostly); None if it needs no memory."""
+
+
+@dataclass(frozen=True)
+class PeakPoint:
+    """The most bytes live at once and the operation during which they are."""
+
+    bytes: int
+    at: str | None
+
+
+class Liveness:
+    """Lives of all storages of a program over an order that can be changed and tried."""
+
+    def __init__(self, program: Program, policy: Policy | None = None) -> None:
+        self.program = program
+        self.policy = policy or Policy()
+        self.deps: Dependences = dependences(program)
+        with paused_collection():
+            self.timeline = Timeline(len(program.leaves), _storages(program, self.policy))
+            self._merge_groups()
+            if self.policy.in_place:
+                for pair in in_place_pairs(program):
+                    self.timeline.hand_over(pair.out, pair.inp)
+
+    # -- what is ---------------------------------------------------------------------------
+    def peak(self) -> PeakPoint:
+        """The peak of the present order, at the first operation that attains it."""
+        peak = self.timeline.peak()
+        return PeakPoint(peak.bytes, None if peak.step is None else self.name_of(peak.step))
+
+    def curve(self) -> list[tuple[str, int, int]]:
+        """(operation, bytes during it, bytes after it) in order."""
+        return [(self.name_of(s.step), s.during, s.after) for s in self.timeline.curve()]
+
+    def ranges(self) -> list[LiveRange]:
+        """The live-range table, storages in order of declaration."""
+        rows = []
+        for s in self._sized:
+            life = self.timeline.life(s.name)
+            rows.append(
+                LiveRange(
+                    storage=s.name,
+                    bytes=s.bytes,
+                    first=None if life.first is None else self.name_of(life.first),
+                    last=None if life.last is None else self.name_of(life.last),
+                    freed=life.freed,
+                    block=life.host,
+                )
+            )
+        return rows
+
+    def live_during(self, op: str) -> list[Storage]:
+        """The storages that count while `op` runs."""
+        return self.timeline.live_during(self.step_of(op))
+
+    def working_set_bound(self) -> int:
+        """No order of these steps can have a lower peak: the most any one of them touches."""
+        touched: dict[int, int] = {}
+        for s in self._sized:
+            life = self.timeline.life(s.name)
+            if life.host is None:
+                continue
+            # A storage that lives in another's block adds nothing beside that one.
+            bytes_here = s.bytes if life.host == s.name else 0
+            for step in {self.timeline.position(u) for u in _touching(s)}:
+                touched[step] = touched.get(step, 0) + bytes_here
+        return max(touched.values(), default=0)
+
+    # -- what would be ---------------------------------------------------------------------
+    def move_before(self, op: str, other: str) -> None:
+        """Put `op` directly before `other`."""
+        self.timeline.move_before(self.step_of(op), self.step_of(other))
+
+    def move_after(self, op: str, other: str) -> None:
+        """Put `op` directly behind `other`."""
+        self.timeline.move_after(self.step_of(op), self.step_of(other))
+
+    def merge(self, a: str, b: str, at: str, kernel: bool = True) -> None:
+        """Make two steps one, standing where `at` stands; a kernel drops what stays inside."""
+        drop = kernel and self.policy.drop_internal
+        self.timeline.merge(
+            self.step_of(a), self.step_of(b), at=self.step_of(at), drop_internal=drop
+        )
+
+    def order(self) -> list[tuple[str, ...]]:
+        """The leaves in the present order, merged ones together."""
+        names = self.deps.names
+        return [tuple(names[m] for m in step) for step in self.timeline.order()]
+
+    # -- names -----------------------------------------------------------------------------
+    def step_of(self, op: str) -> int:
+        """The step an operation (leaf or group) belongs to."""
+        leaf = self.program.op_by_name[op].leaves[0]
+        return self.deps.position[leaf.name]
+
+    def name_of(self, step: int) -> str:
+        """The operation a step is: the group's name for a merged one of the program."""
+        return self._step_names.get(step, self.deps.names[step])
+
+    @cached_property
+    def _step_names(self) -> dict[int, str]:
+        return {
+            self.deps.position[leaf.name]: op.name
+            for op in self.program.ops
+            if _is_one_step(op)
+            for leaf in op.leaves
+        }
+
+    @cached_property
+    def _sized(self) -> tuple[Storage, ...]:
+        return tuple(_storages(self.program, self.policy))
+
+    def _merge_groups(self) -> None:
+        for op in _steps(self.program.ops):
+            members = [self.deps.position[leaf.name] for leaf in op.leaves]
+            drop = self.policy.drop_internal and isinstance(op, Fused | MixOrder)
+            for m in members[1:]:
+                self.timeline.merge(members[0], m, at=members[0], drop_internal=drop)
+
+
+def _is_one_step(op: Operation) -> bool:
+    return len(op.leaves) > 1 and not isinstance(op, Grouped)
+
+
+def _steps(ops: Iterable[Operation]) -> list[Operation]:
+    """The groups that run as one step; a Grouped is looked into, it only keeps neighbours."""
+    found = []
+    for op in ops:
+        if isinstance(op, Grouped):
+            found.extend(_steps(op.members))
+        elif _is_one_step(op):
+            found.append(op)
+    return found
+
+
+def _touching(s: Storage) -> tuple[int, ...]:
+    return s.users if s.producer is None else (s.producer, *s.users)
+
+
+def _storages(program: Program, policy: Policy) -> list[Storage]:
+    deps = dependences(program)
+    makers = _tuple_makers(program, deps)
+    inputs = {program.storage_of(n) for n in program.inputs}
+    donated = {program.storage_of(n) for n in program.donated}
+    outputs = {program.storage_of(n) for n in program.outputs}
+    found = []
+    for b in program.buffers:
+        if b.view_of is not None or b.kind is not BufferKind.TENSOR:
+            continue
+        users = deps.users.get(b.name, ())
+        is_input = b.name in inputs
+        if not users and not is_input:
+            continue  # declared, never touched
+        if is_input and not policy.include_inputs:
+            continue
+        producer = None if is_input else makers.get(b.name, users[0])
+        freeable = b.name not in outputs and (not is_input or b.name in donated)
+        size = b.storage_bytes if policy.count_gaps else b.tensor_bytes
+        found.append(Storage(b.name, size, producer, users, freeable))
+    return found
+
+
+def _tuple_makers(program: Program, deps: Dependences) -> dict[str, int]:
+    """For each tensor taken out of a tuple, the call that made (and so allocated) it."""
+    writer: dict[str, int] = {}
+    makers: dict[str, int] = {}
+    for position, op in enumerate(program.leaves):
+        if isinstance(op, MultiOutput) and op.source in writer:
+            makers[program.storage_of(op.target)] = writer[op.source]
+        for name in effects(op).writes:
+            writer[name] = position
+    return makers
