@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from treadle.analysis.access import Access, accesses
+from treadle.analysis.deps import dependences
 from treadle.analysis.devices import DEVICES, Device, read_calibration
+from treadle.analysis.inplace import boundary
+from treadle.core.options import Options
 from treadle.index import hint
 from treadle.ir.effects import effects
 from treadle.ir.program import (
@@ -94,7 +97,7 @@ def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str]) -> W
     numel, flops = 0, 0.0
     for leaf in leaves:
         numel = max(numel, leaf.body.space.numel_hint)
-        flops += _flops(leaf, program)
+        flops += _flops(leaf)
         for a in known[leaf.name]:
             if a.storage in inside:
                 continue
@@ -108,7 +111,7 @@ def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str]) -> W
     return Work(sums[0], sums[1], flops)
 
 
-def _flops(op: Loop, program: Program) -> float:
+def _flops(op: Loop) -> float:
     """Arithmetic of a body: each statement once per point of the loops it may vary over."""
     points = op.body.space.numel_hint
     return sum(at.stmt.definition.work for at in op.body.walk()) * points
@@ -154,9 +157,6 @@ def _of_kernel(program: Program, op: Operation) -> Work:
 
 
 def _internal(program: Program, op: Group) -> frozenset[str]:
-    from treadle.analysis.deps import dependences
-    from treadle.analysis.inplace import boundary
-
     deps, edge = dependences(program), program.derive(boundary)
     members = {deps.position[leaf.name] for leaf in op.leaves}
     touched = {program.storage_of(n) for leaf in op.leaves for n in effects(leaf).touched}
@@ -230,6 +230,13 @@ class Roofline:
         assert isinstance(a, Operation)
         assert isinstance(b, Operation)
         return 0.0 if a.device == b.device else self.device_of(b).transfer_latency_ns
+
+
+def cost_model(program: Program, options: Options) -> Roofline:
+    """The model the options ask for: calibrated if they name a file."""
+    if options.cost_file is None:
+        return Roofline(program)
+    return Roofline.calibrated(program, options.cost_file)
 
 
 def _is_matrix(op: Operation) -> bool:

@@ -27,7 +27,7 @@ class Device:
 
     name: str
     gigabytes_per_second: float
-    """sustained main memory bandwidth, read plus write"""
+    """main memory bandwidth, reads and writes together"""
     vector_gflops: float
     """f32 multiply-adds outside matrix units, counted as two"""
     matrix_gflops_16: float
@@ -58,21 +58,41 @@ class Device:
         return self.matrix_gflops_16 if element.bits == 16 else self.matrix_gflops_32
 
 
-_GIB = 1 << 30
-_MIB = 1 << 20
+# name | GB/s | Gflop/s: vector, matrix 16, 8, 32 bit, vector f64 | GiB | launch, link ns | L2 MiB
+# | cores
+_TABLE = """
+a100  | 1935 |  19500 |  312000 |  624000 |  156000 |  9700 |  80 | 2500 | 10000 |  40 | 108
+h100  | 3350 |  67000 |  989000 | 1979000 |  494000 | 34000 |  80 | 2200 | 10000 |  50 | 132
+h200  | 4800 |  67000 |  989000 | 1979000 |  494000 | 34000 | 141 | 2200 | 10000 |  50 | 132
+b200  | 8000 |  80000 | 2250000 | 4500000 | 1100000 | 40000 | 180 | 2000 | 10000 | 126 | 148
+mi300 | 5300 | 163400 | 1307000 | 2614000 |  653700 | 81700 | 192 | 3000 | 10000 | 256 | 304
+cpu   |   20 |    100 |     100 |     200 |     100 |    50 |  24 |  500 |     0 |  32 |   2
+"""
+
+
+def _device(row: str) -> Device:
+    name, *cells = (c.strip() for c in row.split("|"))
+    bandwidth, *rates, memory, launch, link, cache, cores = (float(c) for c in cells)
+    vector, matrix16, matrix8, matrix32, vector64 = rates
+    return Device(
+        name=name,
+        gigabytes_per_second=bandwidth,
+        vector_gflops=vector,
+        matrix_gflops_16=matrix16,
+        matrix_gflops_8=matrix8,
+        matrix_gflops_32=matrix32,
+        vector_gflops_64=vector64,
+        memory_bytes=int(memory) << 30,
+        launch_ns=launch,
+        transfer_latency_ns=link,
+        cache_bytes=int(cache) << 20,
+        cores=int(cores),
+    )
+
 
 DEVICES: Mapping[str, Device] = {
-    d.name: d
-    for d in (
-        #      name     GB/s  f32     16-bit   8-bit    f32mat f64    memory      launch xfer L2        cores
-        Device("a100", 1935, 19500, 312000, 624000, 156000, 9700, 80 * _GIB, 2500, 10000, 40 * _MIB, 108),
-        Device("h100", 3350, 67000, 989000, 1979000, 494000, 34000, 80 * _GIB, 2200, 10000, 50 * _MIB, 132),
-        Device("h200", 4800, 67000, 989000, 1979000, 494000, 34000, 141 * _GIB, 2200, 10000, 50 * _MIB, 132),
-        Device("b200", 8000, 80000, 2250000, 4500000, 1100000, 40000, 180 * _GIB, 2000, 10000, 126 * _MIB, 148),
-        Device("mi300", 5300, 163400, 1307000, 2614000, 653700, 81700, 192 * _GIB, 3000, 10000, 256 * _MIB, 304),
-        Device("cpu", 20, 100, 100, 200, 100, 50, 24 * _GIB, 500, 0, 32 * _MIB, 2),
-    )
-}  # fmt: skip
+    d.name: d for d in [_device(row) for row in _TABLE.strip().splitlines()]
+}
 
 
 def read_calibration(file: str, base: Mapping[str, Device] = DEVICES) -> dict[str, Device]:
@@ -114,11 +134,15 @@ def _calibrated(file: str, name: str, entry: object, table: Mapping[str, Device]
         if key not in numbers:
             close = ", ".join(nearest(key, list(numbers))) or ", ".join(numbers)
             raise _bad(file, f'a field such as {close} in device "{name}"', repr(key))
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value < float("inf")
+        ):
             raise _bad(file, f'a number of at least 0 for "{key}"', json.dumps(value))
         changes[key] = int(value) if numbers[key] == "int" else value
-    for key in ("gigabytes_per_second", "vector_gflops"):
-        if changes.get(key) == 0:
+    for key, value in changes.items():
+        if value == 0 and ("gflops" in key or key == "gigabytes_per_second"):
             raise _bad(file, f'a positive number for "{key}"', "0")
     made: Device = replace(table[like], name=name, **changes)  # type: ignore[arg-type]
     return made

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from treadle.core.errors import Violation
 from treadle.index import Domain, Expr, Facts, Interval, Kind, Symbol
-from treadle.ir.effects import effects
 from treadle.ir.body import Body, Numbered, Stmt, number_of, value_symbol
+from treadle.ir.effects import effects
 from treadle.ir.ops import OPS, STORE_MODES
 from treadle.ir.program import Loop, Program
 from treadle.ir.types import Buffer, BufferKind

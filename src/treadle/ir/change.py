@@ -1,0 +1,46 @@
+"""Changing frozen bodies: new bodies from old ones, the same object where nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from treadle.index import Domain, Expr
+from treadle.ir.body import Body, Stmt
+from treadle.ir.program import Group, Loop, Operation
+
+
+def map_indices(body: Body, change: Callable[[Expr], Expr]) -> Body:
+    """The body with `change` applied to every index expression in it."""
+    stmts = _map_block(body.stmts, change)
+    return body if stmts is body.stmts else replace(body, stmts=stmts)
+
+
+def _map_block(stmts: tuple[Stmt, ...], change: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
+    new = tuple([_map_stmt(s, change) for s in stmts])
+    return stmts if all(a is b for a, b in zip(new, stmts, strict=True)) else new
+
+
+def _map_stmt(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    attrs = tuple([change(a) if isinstance(a, Expr) else a for a in stmt.attrs])
+    region = _map_block(stmt.region, change)
+    same = region is stmt.region and all(a is b for a, b in zip(attrs, stmt.attrs, strict=True))
+    return stmt if same else stmt._replace(attrs=attrs, region=region)
+
+
+def with_loops(body: Body, domain: Domain, reduce: Domain) -> Body:
+    """The body over other loops; its index expressions must already speak of them."""
+    if domain is body.domain and reduce is body.reduce:
+        return body
+    return replace(body, domain=domain, reduce=reduce)
+
+
+def map_loops(op: Operation, change: Callable[[Loop], Loop]) -> Operation:
+    """The operation with `change` applied to each loop in it, groups included."""
+    if isinstance(op, Loop):
+        return change(op)
+    if isinstance(op, Group):
+        members = tuple([map_loops(m, change) for m in op.members])
+        if any(a is not b for a, b in zip(members, op.members, strict=True)):
+            return replace(op, members=members)
+    return op

@@ -1,0 +1,1 @@
+"""The lab: the `treadle` command and everything that shows a program to a person."""

@@ -1,0 +1,66 @@
+"""Reading files of any kind Treadle knows; the kind is found from the content."""
+
+from __future__ import annotations
+
+import os
+
+from treadle.core.errors import InputError
+from treadle.ir.program import Program
+from treadle.ir.text import parse_program
+
+MAX_BYTES = 1 << 30
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or one InputError."""
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            raise InputError(
+                file=path, expected="a file of at most 1 GiB", found="a larger one", code="TXT002"
+            )
+        with open(path, encoding="utf-8", newline="") as f:
+            return f.read()
+    except OSError as e:
+        found = e.strerror or str(e)
+        raise InputError(
+            file=path, expected="a readable file", found=found, code="TXT002"
+        ) from None
+    except UnicodeDecodeError as e:
+        found = f"byte {e.object[e.start]:#04x} at offset {e.start}"
+        raise InputError(file=path, expected="UTF-8 text", found=found, code="TXT002") from None
+
+
+def kind_of(text: str) -> str:
+    """`program`, `journal`, `reproducer` or `unknown`, from the first line that says something."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if stripped.startswith("treadle "):
+            return "program"
+        if stripped.startswith('{"treadle_journal"'):
+            return "journal"
+        if stripped.startswith('{"treadle_repro"'):
+            return "reproducer"
+        return "unknown"
+    return "unknown"
+
+
+def read_program(path: str) -> tuple[Program, str]:
+    """The program in a file and the text it was read from."""
+    text = read_text(path)
+    kind = kind_of(text)
+    if kind == "program":
+        return parse_program(text, path), text
+    if kind == "reproducer":
+        _, _, rest = text.partition("\n")
+        return parse_program("\n" + rest, path), rest
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    found = f"'{first[:40]}'" if first else "an empty file"
+    raise InputError(
+        file=path,
+        line=1,
+        expected="a Treadle program (a first line 'treadle 1')",
+        found=found,
+        code="TXT002",
+    )

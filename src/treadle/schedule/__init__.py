@@ -1,0 +1,1 @@
+"""Scheduling: passes over frozen programs, one readable list, one runner that checks them."""

@@ -1,0 +1,56 @@
+"""merge-loops: make neighbouring loops one wherever every access walks straight through them.
+
+before   y[256*i + j] = x[256*i + j]     for i in 128, j in 256
+after    y[j] = x[j]                     for j in 32768
+needs    simplified indices; reduction loops never merge with the others
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.core.context import Ctx
+from treadle.index import Domain, Expr, IntLike, Symbol, merge_contiguous, substitute
+from treadle.ir.body import Body
+from treadle.ir.change import map_indices, map_loops, with_loops
+from treadle.ir.program import Loop, Program
+
+
+def merge_loops(program: Program, ctx: Ctx) -> Program:
+    """Merge contiguous loops and drop loops that run once."""
+    return program.with_ops(tuple([map_loops(op, _merged) for op in program.ops]))
+
+
+def _merged(op: Loop) -> Loop:
+    body = _without_unit_loops(op.body)
+    body = _merge(body)
+    return op if body is op.body else replace(op, body=body)
+
+
+def _without_unit_loops(body: Body) -> Body:
+    ones = {v for v, n in body.space.items() if n.value == 1}
+    if len(body.reduce) and ones.issuperset(body.reduce.vars):
+        ones.discard(body.reduce.vars[-1])  # a reduction keeps a loop to reduce over
+    if not ones:
+        return body
+    gone: dict[Symbol, IntLike] = dict.fromkeys(ones, 0)
+    kept = [
+        Domain([(v, n) for v, n in d.items() if v not in ones]) for d in (body.domain, body.reduce)
+    ]
+    return with_loops(map_indices(body, lambda e: substitute(e, gone)), *kept)
+
+
+def _merge(body: Body) -> Body:
+    """All index expressions of the body must agree that two loops are one."""
+    indices = list(dict.fromkeys(e for at in body.walk() for e in at.stmt.attrs if _is_index(e)))
+    found = [e for e in indices if isinstance(e, Expr)]
+    domain, merged = merge_contiguous(body.domain, found)
+    reduce, merged = merge_contiguous(body.reduce, merged)
+    if domain is body.domain and reduce is body.reduce:
+        return body
+    new = dict(zip(found, merged, strict=True))
+    return with_loops(map_indices(body, lambda e: new[e]), domain, reduce)
+
+
+def _is_index(attr: object) -> bool:
+    return isinstance(attr, Expr)

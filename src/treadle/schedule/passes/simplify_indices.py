@@ -1,0 +1,26 @@
+"""simplify-indices: bring every index expression to its simplest form under the loops around it.
+
+before   load x[256*((256*i + j) // 256) + ((256*i + j) % 256)]   for i in 128, j in 256
+after    load x[256*i + j]
+needs    nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.core.context import Ctx
+from treadle.ir.change import map_indices, map_loops
+from treadle.ir.program import Loop, Program
+from treadle.ir.spec_body import facts_of
+
+
+def simplify_indices(program: Program, ctx: Ctx) -> Program:
+    """Rewrite index expressions with the help of loop extents."""
+    return program.with_ops(tuple([map_loops(op, _simplified) for op in program.ops]))
+
+
+def _simplified(op: Loop) -> Loop:
+    facts = facts_of(op.body)
+    body = map_indices(op.body, facts.simplify)
+    return op if body is op.body else replace(op, body=body)
