@@ -207,7 +207,7 @@ def _storages(program: Program, policy: Policy) -> list[Storage]:
             continue  # declared, never touched
         if is_input and not policy.include_inputs:
             continue
-        producer = None if is_input else makers.get(b.name, users[0])
+        producer = None if is_input else min(users[0], makers.get(b.name, users[0]))
         freeable = b.name not in outputs and (not is_input or b.name in donated)
         size = b.storage_bytes if policy.count_gaps else b.tensor_bytes
         found.append(Storage(b.name, size, producer, users, freeable))

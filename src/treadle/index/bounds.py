@@ -17,6 +17,7 @@ from treadle.index.expr import (
     FloorDiv,
     IntLike,
     Kind,
+    Max,
     Min,
     Mod,
     Product,
@@ -154,14 +155,30 @@ class Facts:
         return Interval(0, top)
 
     # -- proofs ----------------------------------------------------------------------------
-    def nonnegative(self, e: Expr) -> bool:
-        """Whether `e` is provably at least 0 everywhere in these loops."""
+    def nonnegative(self, e: Expr, splits: int = 2) -> bool:
+        """Whether `e` is provably at least 0 everywhere in these loops.
+
+        `splits` says how many minima and maxima may be taken apart on the way.
+        """
         if self.interval(e).nonnegative:
             return True
         if e.value is not None:
             return False
         floor = self._extreme(e, lowest=True)
-        return floor is not None and _nonnegative_over_sizes(floor)
+        if floor is not None and _nonnegative_over_sizes(floor):
+            return True
+        return splits > 0 and self._nonnegative_by_cases(e, splits - 1)
+
+    def _nonnegative_by_cases(self, e: Expr, splits: int) -> bool:
+        """With a minimum or maximum replaced by its arguments: one will do, or all must."""
+        for base, c in e.terms:
+            if not isinstance(base, Min | Max):
+                continue
+            rest = e - base * c
+            cases = [self.nonnegative(rest + arg * c, splits) for arg in base.children]
+            # e.g. x - min(a, b) >= x - a: a bound for one argument is enough.
+            return any(cases) if isinstance(base, Max) == (c > 0) else all(cases)
+        return False
 
     def at_most(self, a: Expr, b: IntLike) -> bool:
         """Whether a <= b provably."""
@@ -176,7 +193,10 @@ class Facts:
 
     def within(self, e: Expr, n: IntLike) -> bool:
         """Whether 0 <= e < n provably."""
-        return self.nonnegative(e) and self.less(e, n)
+        if self.nonnegative(e) and self.less(e, n):
+            return True
+        simple = self.simplify(e)
+        return simple is not e and self.nonnegative(simple) and self.less(simple, n)
 
     def _extreme(self, e: Expr, lowest: bool) -> Expr | None:
         """A bound of `e` that is free of loop variables, on the side asked for."""

@@ -196,7 +196,7 @@ _NAME = r"[A-Za-z_][A-Za-z_0-9.]*"
 # `%3` is a value where an operand may stand, and `% 3` a remainder after one.
 _OPERAND = re.compile(rf"\s*(?:(\d+)|(\*\*|//|[-+*(),])|({_NAME}|%\d+))")
 _AFTER_OPERAND = re.compile(rf"\s*(?:(\d+)|(\*\*|//|[-+*%(),])|({_NAME}))")
-MAX_DEPTH = 200
+MAX_DEPTH = 60  # five Python frames each: well below the recursion limit
 MAX_POWER = 16
 
 _FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Expr]]] = {

@@ -6,6 +6,7 @@ import os
 
 from treadle.core.errors import InputError
 from treadle.ir.program import Program
+from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
 
 MAX_BYTES = 1 << 30
@@ -46,8 +47,13 @@ def kind_of(text: str) -> str:
     return "unknown"
 
 
+def read_sound_program(path: str) -> Program:
+    """The program in a file, verified: analyses rely on its rules."""
+    return verify(read_program(path)[0])
+
+
 def read_program(path: str) -> tuple[Program, str]:
-    """The program in a file and the text it was read from."""
+    """The program in a file, not yet verified, and the text it was read from."""
     text = read_text(path)
     kind = kind_of(text)
     if kind == "program":

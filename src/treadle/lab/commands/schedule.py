@@ -9,7 +9,7 @@ from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
 from treadle.core.options import Options
 from treadle.ir.text import show_program
-from treadle.lab.files import read_program
+from treadle.lab.files import read_sound_program
 from treadle.lab.output import emit, table
 from treadle.lab.summary import summarise
 from treadle.schedule.pipeline import run_pipeline
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
-    program, _ = read_program(args.file)
+    program = read_sound_program(args.file)
     options = Options.from_env()
     ctx = Ctx(options, cost_model(program, options), journal_for(options))
     start = time.perf_counter()

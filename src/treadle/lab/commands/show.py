@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from treadle.core.journal import Journal
-from treadle.lab.files import kind_of, read_program, read_text
+from treadle.lab.files import kind_of, read_sound_program, read_text
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.summary import Summary, summarise
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [(k, w, n) for k, part in counts.items() for w, n in part.items()]
         emit(args.json, {"kind": "journal", **counts}, table(rows, ("what", "which", "count")))
         return 0
-    program, _ = read_program(args.file)
+    program = read_sound_program(args.file)
     summary = summarise(program)
     emit(args.json, {"kind": "program", **summary.to_json()}, _lines(summary))
     return 0

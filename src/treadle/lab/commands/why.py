@@ -8,7 +8,7 @@ from treadle.analysis.deps import Dependences, dependences
 from treadle.core.errors import UsageError
 from treadle.core.suggest import suggestion_notes
 from treadle.ir.program import Program
-from treadle.lab.files import read_program
+from treadle.lab.files import read_sound_program
 from treadle.lab.output import emit
 
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every dependence between the two, direct or along the shortest chain."""
-    program, _ = read_program(args.file)
+    program = read_sound_program(args.file)
     deps = dependences(program)
     ends = [_leaves(program, name) for name in (args.first, args.second)]
     direct = [
