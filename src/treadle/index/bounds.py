@@ -93,12 +93,15 @@ def _divide(num: Interval, den: Interval) -> Interval:
 class Facts:
     """The extents of the loops in view, and all that follows from them."""
 
-    __slots__ = ("_intervals", "_simple", "extents")
+    __slots__ = ("_intervals", "_proofs", "_simple", "extents", "pinned")
 
     def __init__(self, extents: Mapping[Symbol, IntLike] | None = None) -> None:
         self.extents: dict[Symbol, Expr] = {v: as_expr(n) for v, n in (extents or {}).items()}
         self._intervals: dict[Expr, Interval] = {}
         self._simple: dict[Expr, Expr] = {}
+        self._proofs: dict[tuple[Expr, int], bool] = {}
+        self.pinned = frozenset([v for v, n in self.extents.items() if n.value in (0, 1)])
+        """Symbols that can take one value only."""
 
     # -- ranges ----------------------------------------------------------------------------
     def interval(self, e: Expr) -> Interval:
@@ -164,6 +167,12 @@ class Facts:
             return True
         if e.value is not None:
             return False
+        known = self._proofs.get((e, splits))
+        if known is None:
+            known = self._proofs[e, splits] = self._prove_nonnegative(e, splits)
+        return known
+
+    def _prove_nonnegative(self, e: Expr, splits: int) -> bool:
         floor = self._extreme(e, lowest=True)
         if floor is not None and _nonnegative_over_sizes(floor):
             return True

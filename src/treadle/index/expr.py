@@ -58,6 +58,8 @@ class Expr:
 
     __slots__ = ("__weakref__", "_free", "order")
 
+    plain: bool = False
+    """Whether all bases are symbols: then adding can never join a division with its remainder."""
     order: tuple[Any, ...]
     """Structural sort key: independent of creation order and of hash seeds."""
     _free: frozenset[Symbol] | None
@@ -205,6 +207,7 @@ class Symbol(Expr):
     hi: int | None
     divisor: int
     hint: int | None
+    plain = True
 
     def __new__(
         cls,
@@ -341,9 +344,11 @@ class Max(_Compound):
 class Sum(Expr):
     """`const + c1*base1 + ...`. Build with `add` and `mul`."""
 
-    __slots__ = ("_const", "_terms")
+    __slots__ = ("_const", "_order", "_terms", "plain")
     _const: int
     _terms: tuple[tuple[Expr, int], ...]
+    _order: tuple[Any, ...] | None
+    plain: bool
 
     def __new__(cls, const: int, terms: tuple[tuple[Expr, int], ...]) -> Sum:
         key = (const, terms)
@@ -353,10 +358,23 @@ class Sum(Expr):
         node = object.__new__(cls)
         node._const = const
         node._terms = terms
-        node.order = (7, tuple([(b.order, c) for b, c in terms]), const)
+        node._order = None
         node._free = None
+        for base, _ in terms:
+            if type(base) is not Symbol:
+                node.plain = False
+                break
+        else:
+            node.plain = True
         remember(key, node)
         return node
+
+    @property
+    def order(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Computed when first asked for: most sums are never arguments of anything."""
+        if self._order is None:
+            self._order = (7, tuple([(b.order, c) for b, c in self._terms]), self._const)
+        return self._order
 
     @property
     def const(self) -> int:
@@ -451,32 +469,32 @@ def _rejoin_division(constant: int, terms: dict[Expr, int]) -> Expr | None:
 
 def add(a: IntLike, b: IntLike) -> Expr:
     """a + b."""
-    if isinstance(a, int):
-        a, b = b, a
-    if isinstance(a, int):
-        return Const(a + cast("int", b))
     if isinstance(b, int):
-        if b == 0:
-            return a
-        terms = a.terms
-        return Sum(a.const + b, terms) if terms and not _lone(a, b) else _shifted(a, b)
+        return Const(a + b) if isinstance(a, int) else _plus_number(a, b)
+    if isinstance(a, int):
+        return _plus_number(b, a)
     if type(b) is Const:
-        return add(a, b.number)
+        return _plus_number(a, b.number)
     if type(a) is Const:
-        return add(b, a.number)
-    merged = dict(a.terms)
-    for base, c in b.terms:
+        return _plus_number(b, a.number)
+    constant = a.const + b.const
+    left, right = a.terms, b.terms
+    # The usual way to write an index, outer loops first, needs no sorting at all.
+    if left[-1][0].order < right[0][0].order and a.plain and b.plain:
+        return Sum(constant, left + right)
+    merged = dict(left)
+    for base, c in right:
         merged[base] = merged.get(base, 0) + c
-    return from_terms(a.const + b.const, merged)
+    return from_terms(constant, merged)
 
 
-def _lone(a: Expr, b: int) -> bool:
-    """Whether a + b has no constant left and one plain base: then it is that base itself."""
-    return a.const + b == 0 and len(a.terms) == 1 and a.terms[0][1] == 1
-
-
-def _shifted(a: Expr, b: int) -> Expr:
-    return a.terms[0][0] if a.terms else Const(a.const + b)
+def _plus_number(a: Expr, n: int) -> Expr:
+    if n == 0:
+        return a
+    terms = a.terms
+    if not terms:
+        return Const(a.const + n)
+    return sum_or_base(a.const + n, terms)
 
 
 def sum_of(parts: Iterable[IntLike]) -> Expr:
@@ -527,6 +545,8 @@ def _scaled(a: IntLike, k: int) -> Expr:
         return Const(a * k)
     if k == 1:
         return a
+    if type(a) is Symbol and k:
+        return Sum(0, ((a, k),))
     if k == 0 or not a.terms:
         return Const(a.const * k)
     return sum_or_base(a.const * k, tuple([(base, c * k) for base, c in a.terms]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import gcd
+from typing import cast
 
 from treadle.index.bounds import Facts
 from treadle.index.divide import exact_quotient
@@ -22,6 +23,7 @@ from treadle.index.expr import (
     Max,
     Min,
     Mod,
+    Sum,
     Symbol,
     add,
     floordiv,
@@ -38,8 +40,13 @@ Rule = Callable[[Expr, Facts], Expr | None]
 
 def simplify(e: Expr, facts: Facts) -> Expr:
     """`e` in the simplest form the rules reach under `facts`."""
-    if type(e) is Const or isinstance(e, Symbol):
+    kind = type(e)
+    if kind is Const:
+        return e
+    if kind is Symbol:
         return _pinned(e, facts)
+    if kind is Sum and cast("Sum", e).plain and facts.pinned.isdisjoint(e.children):
+        return e  # nothing to divide and no loop that runs once: the common case
     known = facts._simple.get(e)
     if known is None:
         known = map_bases(e, lambda base: _simple_base(base, facts))
@@ -51,16 +58,23 @@ def simplify(e: Expr, facts: Facts) -> Expr:
 
 def _pinned(e: Expr, facts: Facts) -> Expr:
     """A symbol that can take one value only is that value."""
-    if isinstance(e, Symbol):
-        lo, hi = facts.interval(e)
-        if lo is not None and lo == hi:
-            return Const(lo)
+    if e in facts.pinned:
+        lo = facts.interval(e).lo
+        assert lo is not None
+        return Const(lo)
     return e
 
 
 def _simple_base(base: Expr, facts: Facts) -> Expr:
     if isinstance(base, Symbol):
         return _pinned(base, facts)
+    known = facts._simple.get(base)
+    if known is None:
+        known = facts._simple[base] = _rewritten(base, facts)
+    return known
+
+
+def _rewritten(base: Expr, facts: Facts) -> Expr:
     args = tuple([simplify(a, facts) for a in base.children])
     if any(n is not o for n, o in zip(args, base.children, strict=True)):
         return rebuild(base, args)
