@@ -108,17 +108,26 @@ class Liveness:
         return self.timeline.live_during(self.step_of(op))
 
     def working_set_bound(self) -> int:
-        """No order of these steps can have a lower peak: the most any one of them touches."""
+        """No order of these steps can have a lower peak: the most any one of them needs.
+
+        That is what it touches, and what is there from the beginning and never freed.
+        """
+        always = 0
         touched: dict[int, int] = {}
         for s in self._sized:
             life = self.timeline.life(s.name)
-            if life.host is None:
+            if life.host != s.name:
+                continue  # in registers, or in a block that another storage accounts for
+            if s.producer is None and not s.freeable:
+                always += s.bytes
                 continue
-            # A storage that lives in another's block adds nothing beside that one.
-            bytes_here = s.bytes if life.host == s.name else 0
             for step in {self.timeline.position(u) for u in _touching(s)}:
-                touched[step] = touched.get(step, 0) + bytes_here
-        return max(touched.values(), default=0)
+                touched[step] = touched.get(step, 0) + s.bytes
+        return always + max(touched.values(), default=0)
+
+    def heirs(self) -> dict[str, str]:
+        """For each storage whose block is taken over at its death, by which storage."""
+        return {inp: out for out, inp in self.timeline.effective_hand_overs().items()}
 
     # -- what would be ---------------------------------------------------------------------
     def move_before(self, op: str, other: str) -> None:

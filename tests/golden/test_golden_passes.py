@@ -1,0 +1,63 @@
+"""Every pass on its golden cases: tests/golden/<pass>/<sentence>.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from treadle.core.context import Ctx
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.spec import verify
+from treadle.ir.text import parse_program, show_program
+from treadle.schedule.passes import PASSES
+from treadle.schedule.pipeline import check
+from treadle.testing.golden import golden_cases, read_case
+
+HERE = Path(__file__).parent
+CASES = [(name, path) for name in PASSES for path in golden_cases(HERE / name.replace("-", "_"))]
+
+
+class NoCosts:
+    """The cost model of passes that must not ask for costs."""
+
+    def op_ns(self, op: object) -> float:
+        raise AssertionError("this pass asked for a cost")
+
+    def latency_ns(self, a: object, b: object) -> float:
+        raise AssertionError("this pass asked for a cost")
+
+
+@pytest.mark.parametrize("name, path", CASES, ids=[f"{n}/{p.stem}" for n, p in CASES])
+def test_a_pass_does_what_its_golden_case_shows(name: str, path: Path, update_golden: bool) -> None:
+    case = read_case(path)
+    program = verify(parse_program(case.blocks["before"], case.path.name))
+    assert show_program(program) == case.blocks["before"], "`before` is not in standard form"
+    result = PASSES[name].run(program, Ctx(Options(), NoCosts(), Journal()))
+    if result is not program:
+        assert check(program, result, PASSES[name].after, level=3) == []
+    after = "" if result is program else show_program(result)
+    case.check("after", after, update_golden)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_every_pass_has_cases_and_half_of_them_say_what_should_not_happen(name: str) -> None:
+    stems = [path.stem for n, path in CASES if n == name]
+    refusals = [s for s in stems if s.startswith("should_not")]
+    assert len(stems) >= 4
+    assert 2 * len(refusals) >= len(stems) - 1
+
+
+def test_a_golden_case_that_differs_shows_the_difference(tmp_path: Path) -> None:
+    path = tmp_path / "case.md"
+    path.write_text("# x\n\n```before\na\n```\n\n```after\nb\n```\n")
+    with pytest.raises(AssertionError, match=r"(?s)rerun with --update-golden.*-b.*\+c"):
+        read_case(path).check("after", "c\n")
+    read_case(path).check("after", "c\n", update=True)
+    read_case(path).check("after", "c\n")
+    with pytest.raises(AssertionError, match="has no block 'reasons'"):
+        read_case(path).check("reasons", "")
+    path.write_text("nothing")
+    with pytest.raises(ValueError, match="needs a block 'before'"):
+        read_case(path)

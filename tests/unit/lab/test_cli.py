@@ -1,0 +1,224 @@
+"""The treadle command: what it prints, its JSON keys, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.text import parse_program, show_program
+from treadle.lab.cli import COMMANDS, main
+from treadle.lab.demo_program import demo_program
+from treadle.schedule.reproducer import write_reproducer
+
+
+@pytest.fixture
+def program_file(tmp_path: Path) -> str:
+    file = tmp_path / "demo.txt"
+    file.write_text(show_program(demo_program()))
+    return str(file)
+
+
+def test_demo_runs_and_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "19 rules hold",
+        "norm_apply after norm_scale",
+        "live ranges",
+        "all results agree",
+    ):
+        assert words in out
+    assert len(out.splitlines()) < 40
+    assert main(["demo", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is True
+    assert data["peak_bytes"] == 197_888
+    assert max(data["max_error"].values()) < 1e-6
+
+
+def test_show(program_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", program_file]) == 0
+    out = capsys.readouterr().out
+    assert "program demo: 4 operations (4 Loop), 4 kernels" in out
+    assert "1 mutations" in out
+    assert main(["show", program_file, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ops"] == 4
+    assert data["peak_at"] == "norm_apply"
+    assert data["peak_lower_bound"] <= data["peak_bytes"]
+    assert data["dependences"] == {"RAW": 3, "WAR": 0, "WAW": 0, "CONTROL": 0}
+    assert data["mutations"] == 1
+
+
+def test_show_of_a_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Journal()
+    journal.emit("pass", name="a", changed=True)
+    journal.write(tmp_path / "j.jsonl")
+    assert main(["show", str(tmp_path / "j.jsonl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "journal"
+
+
+def test_check_accepts_what_treadle_wrote(
+    program_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", program_file, program_file, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is True
+    assert data["errors"] == []
+    assert len(data["files"]) == 2
+
+
+def test_check_reports_broken_rules_and_odd_form_with_exit_1(
+    program_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(program_file)
+    text = file.read_text()
+    file.write_text(text.replace("load w[i1]", "load w[i1 + 1]"))
+    assert main(["check", program_file]) == 1
+    assert "IR012 at norm_apply" in capsys.readouterr().out
+    file.write_text(text.replace("load w[i1]", "load w[0 + i1]"))
+    assert main(["check", program_file]) == 1
+    assert "is not in standard form: '%3 = load w[0 + i1]'" in capsys.readouterr().out
+    file.write_text("# a comment is fine\n" + text)
+    assert main(["check", program_file]) == 0
+
+
+def test_schedule_writes_the_program_and_the_journal(
+    program_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, journal = tmp_path / "out.txt", tmp_path / "j.jsonl"
+    command = ["schedule", program_file, "-o", str(out), "--journal", str(journal), "--json"]
+    assert main(command) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["before"]["kernels"] == data["after"]["kernels"] == 4
+    assert [p["name"] for p in data["passes"]][-1] == "merge-loops"
+    assert "for i1 in 16384" in out.read_text()
+    parse_program(out.read_text())
+    assert len(list(Journal.read(journal).events("pass"))) == 3
+
+
+def test_why_names_direct_dependences_chains_and_freedom(
+    program_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", program_file, "norm_scale", "norm_apply"]) == 0
+    assert "norm_apply after norm_scale: reads scale" in capsys.readouterr().out
+    assert main(["why", program_file, "update", "norm_scale"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("no direct dependence; a chain of 3:")
+    assert out.splitlines()[3] == "update after softmax: reads probs, version 1, written there"
+    assert main(["why", program_file, "update", "norm_scal"]) == 2
+    assert "norm_scale" in capsys.readouterr().err
+
+
+def test_why_says_when_nothing_orders_two_operations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "free.txt"
+    file.write_text("""treadle 1
+program free
+outputs a, b
+
+buffer a : f32[] on cpu
+buffer b : f32[] on cpu
+
+loop one on cpu {
+  %0 = constant 1.0 f32
+  store a[0] = %0
+}
+
+loop two on cpu {
+  %0 = constant 2.0 f32
+  store b[0] = %0
+}
+""")
+    assert main(["why", str(file), "one", "two"]) == 0
+    assert "nothing orders one and two" in capsys.readouterr().out
+
+
+def test_explain_and_env(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "IR012"]) == 0
+    assert "not provably inside" in capsys.readouterr().out
+    assert main(["explain"]) == 0
+    assert "CERT001" in capsys.readouterr().out
+    assert main(["explain", "IR099"]) == 2
+    assert "IR0" in capsys.readouterr().err
+    assert main(["env", "--json"]) == 0
+    names = [o["name"] for o in json.loads(capsys.readouterr().out)["options"]]
+    assert "check" in names
+
+
+def test_replay_of_something_mended_and_of_something_still_broken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = write_reproducer(str(tmp_path), demo_program(), ["merge-loops"], Options(), "old")
+    assert main(["replay", fine]) == 0
+    assert "all 1 passes are fine now" in capsys.readouterr().out
+    program = demo_program()
+    broken = program.with_ops(program.ops[1:])
+    still = write_reproducer(str(tmp_path), broken, ["merge-loops"], Options(), "x")
+    assert main(["replay", still]) == 1
+    assert "IR015" in capsys.readouterr().out
+    unknown = write_reproducer(str(tmp_path), program, ["gone"], Options(), "x")
+    assert main(["replay", unknown]) == 2
+    assert "expected passes among drop-dead-ops" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"", "expected a Treadle program (a first line 'treadle 1'), found an empty file"),
+        (b"op0: SchedulerNode(ComputedBuffer)\n", "found 'op0: SchedulerNode(ComputedBuffer)'"),
+        (b"\x89PNG\r\n", "expected UTF-8 text, found byte 0x89 at offset 0"),
+        (b"treadle 1\nprogram p\nbuffer", "3:7: expected a buffer name"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "check", "schedule"])
+def test_bad_input_gets_one_line_and_exit_2(
+    command: str,
+    content: bytes,
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "bad"
+    file.write_bytes(content)
+    assert main([command, str(file)]) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_file_gets_one_line_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "no/such/file"]) == 2
+    assert "no/such/file: expected a readable file, found No such file" in capsys.readouterr().err
+
+
+def test_an_unsound_program_is_refused_by_analyses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.txt"
+    program = demo_program()
+    file.write_text(show_program(program.with_ops(program.ops[1:])))
+    for command in (["show", str(file)], ["schedule", str(file)]):
+        assert main(command) == 1
+        assert "IR015" in capsys.readouterr().err
+
+
+def test_usage_errors_exit_with_2() -> None:
+    for argv in ([], ["frobnicate"], ["show"], ["show", "a", "--frob"]):
+        with pytest.raises(SystemExit) as e:
+            main(argv)
+        assert e.value.code == 2
+
+
+def test_the_module_runs_as_a_program() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "treadle", "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(name in found.stdout for name in COMMANDS)
