@@ -1,0 +1,630 @@
+"""Which bytes live when, kept up to date while steps move and merge: the core of liveness.
+
+The timeline knows steps and storages, nothing of programs. A step has two phases: first all that it
+produces is allocated, then all that it was the last to use is freed::
+
+    step          0        1        2        3
+    during       |####    |######  |######  |###         the peak is the highest of these
+    after        |####    |######  |###     |#
+    x  produced  +========+========+                     used by 1 and 2: freed after 2
+    y                     +========+========+            used by 3: freed after 3
+    z                                       +=======...  not freeable: lives on
+
+- A freeable storage without users dies where it is produced: it counts in that step only.
+- A freeable input (no producer) without users is freed before the first step: it never counts.
+- A merged step allocates what its members produce and frees what it uses last. If it drops
+  internals, a freeable storage produced and used only inside it needs no memory at all.
+- A hand-over lets a storage take the block of one that the producing step is the last to use.
+  Declared once, it is effective in exactly those orders in which it can be::
+
+    inp          ========+                               effective: out allocates nothing, the
+    out                  ========+                       block of inp is freed when out dies
+    step                 ^ last use of inp, produces out
+
+The caller knows the dependences. The timeline refuses only what would make a life run backwards:
+a user before the producer (``LifeError``; nothing has changed then).
+
+What an operation costs, for a step with m members that touch k storages: a move, a merge, a trial
+or an undo O(m + k) plus a few scans of 32 entries, however far the step goes; `peak` a few such
+scans; `before` O(1); `curve`, `order` and `live_during` the whole timeline. The last user of a
+storage is sought again only if the last user itself went to the left, over at most 64 users; larger
+sets of users are kept in a `Fringe`, amortised O(sqrt(users)) at worst. A hand-over that comes or
+goes is passed on down its chain as long as block sizes change.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from treadle.analysis.lives import (
+    Life,
+    LifeError,
+    Peak,
+    StepBytes,
+    Storage,
+    check_input,
+    touches_by_step,
+)
+from treadle.analysis.sequence import NOWHERE, Fringe, WeightedSequence
+
+__all__ = ["Life", "LifeError", "Mark", "Peak", "StepBytes", "Storage", "Timeline"]
+
+_HUB = 64  # more users than this are not scanned on each change, but kept in a Fringe
+
+
+class Mark(NamedTuple):
+    """A state to come back to, valid until something before it is undone or made final."""
+
+    epoch: int
+    depth: int
+    newest: "_Undo | None"
+
+
+_Undo = tuple[Callable[..., None], tuple[int, ...]]
+
+
+class Timeline:
+    """The lives of storages over an order of steps that can be changed, tried and undone."""
+
+    __slots__ = (
+        "_allocated",
+        "_base",
+        "_block",
+        "_drop_internal",
+        "_dropping",
+        "_ends",
+        "_epoch",
+        "_firsts",
+        "_freed",
+        "_giver",
+        "_heir",
+        "_host",
+        "_index",
+        "_lasts",
+        "_leader",
+        "_members",
+        "_sequence",
+        "_starts",
+        "_storages",
+        "_taker",
+        "_touches",
+        "_undo",
+    )
+
+    def __init__(
+        self,
+        steps: int | Sequence[int],
+        storages: Iterable[Storage],
+        *,
+        drop_internal: bool = False,
+    ) -> None:
+        """Start with steps 0..n-1 in this order (a number: ascending) and these storages."""
+        order = list(range(steps)) if isinstance(steps, int) else list(steps)
+        self._storages = tuple(storages)
+        self._drop_internal = drop_internal
+        # Storages are known by their place in the input, steps by their id. A merged step is known
+        # by its leader; ids point to leaders, and only leaders stand in the sequence.
+        self._index = {storage.name: i for i, storage in enumerate(self._storages)}
+        check_input(order, self._storages, self._index)
+        self._leader = list(range(len(order)))
+        self._members: dict[int, list[int]] = {}  # of merged steps, earlier ones first
+        self._dropping: set[int] = set()  # leaders of merged steps that drop their internals
+        self._undo: list[_Undo] = []
+        self._epoch = 0
+
+        # Declared pairs (out -> inp, inp -> out), and those of them that are effective.
+        self._giver: dict[int, int] = {}
+        self._taker: dict[int, int] = {}
+        self._host: dict[int, int] = {}
+        self._heir: dict[int, int] = {}
+        self._block: dict[int, int] = {}  # bytes of the block that an effective out lives in
+
+        # Charges in the sequence: bytes allocated at the producer, bytes freed at the end.
+        self._allocated = [0] * len(self._storages)
+        self._freed = [0] * len(self._storages)
+        self._ends = [NOWHERE] * len(self._storages)
+        self._starts, self._touches = touches_by_step(len(order), self._storages)
+        self._base = 0
+        self._sequence = self._charge_all(order)
+
+        self._lasts: dict[int, Fringe] = {}
+        self._firsts: dict[int, Fringe] = {}
+        self._watch_hubs()
+
+    def _charge_all(self, order: list[int]) -> WeightedSequence:
+        """Find every end and every charge of the first order."""
+        place = [0] * len(order)
+        for at, step in enumerate(order):
+            place[step] = at
+        rises, falls = [0] * len(order), [0] * len(order)
+        for i, storage in enumerate(self._storages):
+            producer, freeable, size = storage.producer, storage.freeable, storage.bytes
+            places = [place[user] for user in storage.users]
+            if producer is not None:
+                if places and min(places) < place[producer]:
+                    raise LifeError(storage.name, producer, order[min(places)])
+                end = order[max(places)] if places else producer
+                rises[producer] += size
+                self._allocated[i] = size
+            else:
+                end = order[max(places)] if places else NOWHERE
+                if places or not freeable:
+                    self._base += size
+            self._ends[i] = end
+            if freeable and end != NOWHERE:
+                falls[end] += size
+                self._freed[i] = size
+        return WeightedSequence(order, rises, falls)
+
+    def _watch_hubs(self) -> None:
+        leader, label = self._leader, self._sequence.label
+        for i, storage in enumerate(self._storages):
+            if len(storage.users) > _HUB:
+                self._lasts[i] = Fringe(storage.users, lambda user: label[leader[user]])
+                if storage.producer is not None:
+                    self._firsts[i] = Fringe(storage.users, lambda user: -label[leader[user]])
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def peak(self) -> Peak:
+        """Return the most bytes live during a step and the first step that reaches them."""
+        if not self._leader:
+            return Peak(self._base, None)
+        height, step = self._sequence.peak()
+        return Peak(self._base + height, step)
+
+    def curve(self) -> list[StepBytes]:
+        """Return the bytes during and after each step, in order."""
+        curve = []
+        live = self._base
+        for step, rise, fall in self._sequence.weighted():
+            during = live + rise
+            live = during - fall
+            curve.append(StepBytes(step, during, live))
+        return curve
+
+    def order(self) -> list[tuple[int, ...]]:
+        """Return the members of each step, in order; inside a step, those merged earlier first."""
+        return [tuple(self._members_of(step)) for step in self._sequence]
+
+    def position(self, step: int) -> int:
+        """Return how many steps stand before this one."""
+        return self._sequence.rank(self._leader_of(step))
+
+    def before(self, a: int, b: int) -> bool:
+        """Tell whether one step stands before another; members of one step do not."""
+        label = self._sequence.label
+        return label[self._leader_of(a)] < label[self._leader_of(b)]
+
+    def life(self, storage_name: str) -> Life:
+        """Return where a storage begins, ends, and whose block it lives in."""
+        i = self._index_of(storage_name)
+        storage = self._storages[i]
+        first = None if storage.producer is None else self._leader[storage.producer]
+        if self._ends[i] == NOWHERE:  # an input without users
+            kept = not storage.freeable
+            size = storage.bytes if kept else 0
+            return Life(None, None, size, not kept, storage_name if kept else None)
+        last = self._leader[self._ends[i]]
+        if self._is_dropped(i):
+            return Life(first, last, 0, False, None)
+        root = i
+        while root in self._host:
+            root = self._host[root]
+        size = storage.bytes if root == i else 0
+        freed = storage.freeable and i not in self._heir
+        return Life(first, last, size, freed, self._storages[root].name)
+
+    def live_during(self, step: int) -> list[Storage]:
+        """Return the storages whose blocks are counted during a step, in the order of the input.
+
+        A block that was handed over is still that of the storage which allocated it, so the bytes
+        returned here always sum up to those of the curve.
+        """
+        label, leader = self._sequence.label, self._leader
+        here = label[self._leader_of(step)]
+        live = []
+        for i, storage in enumerate(self._storages):
+            if i in self._host or self._is_dropped(i):
+                continue
+            if storage.producer is not None and label[leader[storage.producer]] > here:
+                continue
+            tenant = i
+            while tenant in self._heir:
+                tenant = self._heir[tenant]
+            if self._storages[tenant].freeable:
+                end = self._ends[tenant]
+                if end == NOWHERE or label[leader[end]] < here:
+                    continue
+            live.append(storage)
+        return live
+
+    def effective_hand_overs(self) -> dict[str, str]:
+        """Return the hand-overs that hold in the current order, as taker -> giver."""
+        name = [storage.name for storage in self._storages] if self._host else []
+        return {name[out]: name[self._host[out]] for out in sorted(self._host)}
+
+    # -- changing ----------------------------------------------------------------------------
+
+    def move_before(self, step: int, other: int) -> None:
+        """Put a step right before another one."""
+        step, other = self._two_steps(step, other)
+        self._check_lives(step, 2 * self._sequence.label[other] - 1)
+        self._move_behind(step, self._sequence.previous(other))
+
+    def move_after(self, step: int, other: int) -> None:
+        """Put a step right after another one."""
+        step, other = self._two_steps(step, other)
+        self._check_lives(step, 2 * self._sequence.label[other] + 1)
+        self._move_behind(step, other)
+
+    def merge(self, a: int, b: int, at: int, *, drop_internal: bool | None = None) -> int:
+        """Make two steps one that stands at the place of ``at``, and return its id.
+
+        The merged step answers to every member's id and is reported under that of ``at``.
+        ``drop_internal`` overrides what the constructor was told, for this merged step.
+        """
+        a, b = self._two_steps(a, b)
+        stay = self._leader_of(at)
+        if stay not in (a, b):
+            raise ValueError(f"step {at} is neither of the steps to merge, {a} and {b}")
+        gone = b if stay == a else a
+        label = self._sequence.label
+        self._check_lives(gone, 2 * label[stay])
+        in_front = label[gone] < label[stay]
+        moving = list(self._members_of(gone))
+        undo = (gone, stay, self._sequence.previous(gone), len(moving), in_front)
+        self._undo.append((Timeline._split, (*undo, stay in self._dropping)))
+        touched = self._detach(moving)
+        weight = self._sequence.remove(gone)
+        assert weight == (0, 0), f"step {gone} weighs {weight} without the storages it touches"
+        self._members.pop(gone, None)
+        cell = self._members.setdefault(stay, [stay])
+        place = 0 if in_front else len(cell)
+        cell[place:place] = moving
+        for member in moving:
+            self._leader[member] = stay
+        drops = self._drop_internal if drop_internal is None else drop_internal
+        self._attach(moving, touched, stay, drops)
+        return stay
+
+    def hand_over(self, out: str, inp: str) -> None:
+        """Declare that storage ``out`` may take over the block of ``inp`` where the order allows.
+
+        It is effective when ``inp`` is freeable and last used by the step that produces ``out``,
+        ``out`` fits into ``inp``, and neither is dropped. A storage gives and takes at most once.
+        """
+        taker, giver = self._index_of(out), self._index_of(inp)
+        if taker in self._giver:
+            known = self._storages[self._giver[taker]].name
+            raise ValueError(f"storage {out!r} already takes over {known!r}, not also {inp!r}")
+        if giver in self._taker:
+            known = self._storages[self._taker[giver]].name
+            raise ValueError(f"storage {inp!r} is already handed to {known!r}, not also {out!r}")
+        if self._would_close_a_circle(taker, giver):
+            raise ValueError(f"handing {inp!r} to {out!r} would close a circle of hand-overs")
+        self._giver[taker] = giver
+        self._taker[giver] = taker
+        self._undo.append((Timeline._withdraw, (taker, giver)))
+        self._settle((taker,))
+
+    # -- trying ------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Mark:
+        """Return a mark of the current state; marks nest."""
+        return Mark(self._epoch, len(self._undo), self._undo[-1] if self._undo else None)
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo every move, merge and hand-over since the mark, at the cost of doing them again."""
+        undo, depth = self._undo, mark.depth
+        current = mark.epoch == self._epoch and depth <= len(undo)
+        if not current or (depth and undo[depth - 1] is not mark.newest):
+            raise ValueError("the mark is stale: what came before it was undone or made final")
+        while len(undo) > depth:
+            revert, arguments = undo.pop()
+            revert(self, *arguments)
+
+    def commit(self) -> None:
+        """Make all changes so far final: what would undo them is dropped, older marks go stale."""
+        self._epoch += 1
+        self._undo.clear()
+
+    def peak_if_moved_before(self, step: int, other: int) -> Peak:
+        """Return the peak there would be after `move_before`."""
+        mark = self.checkpoint()
+        self.move_before(step, other)
+        peak = self.peak()
+        self.rollback(mark)
+        return peak
+
+    def peak_if_merged(self, a: int, b: int, at: int, *, drop_internal: bool | None = None) -> Peak:
+        """Return the peak there would be after `merge`."""
+        mark = self.checkpoint()
+        self.merge(a, b, at, drop_internal=drop_internal)
+        peak = self.peak()
+        self.rollback(mark)
+        return peak
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _leader_of(self, step: int) -> int:
+        if not 0 <= step < len(self._leader):
+            raise ValueError(f"there is no step {step}; steps are 0 to {len(self._leader) - 1}")
+        return self._leader[step]
+
+    def _two_steps(self, a: int, b: int) -> tuple[int, int]:
+        first, second = self._leader_of(a), self._leader_of(b)
+        if first == second:
+            raise ValueError(f"{a} and {b} are the same step; expected two different ones")
+        return first, second
+
+    def _index_of(self, storage_name: str) -> int:
+        try:
+            return self._index[storage_name]
+        except KeyError:
+            raise KeyError(f"no storage is named {storage_name!r}") from None
+
+    def _members_of(self, step: int) -> Sequence[int]:
+        return self._members.get(step) or (step,)
+
+    def _touched(self, member: int) -> list[int]:
+        """Return the storages that a step, as it was before any merge, produces or uses."""
+        return self._touches[self._starts[member] : self._starts[member + 1]]
+
+    def _touched_by(self, members: Sequence[int]) -> list[int]:
+        """Return the storages that these steps produce or use, each once."""
+        if len(members) == 1:
+            return self._touched(members[0])
+        return list(dict.fromkeys(chain.from_iterable(map(self._touched, members))))
+
+    # -- moving ------------------------------------------------------------------------------
+
+    def _check_lives(self, step: int, place: int) -> None:
+        """Refuse a place for a step (twice a label, odd between two) that breaks a life."""
+        leader, label = self._leader, self._sequence.label
+        leftward = place < 2 * label[step]
+        for member in self._members_of(step):
+            for i in self._touched(member):
+                producer = self._storages[i].producer
+                if producer is None:
+                    continue
+                if leftward:
+                    maker = leader[producer]
+                    if maker != step and 2 * label[maker] > place:
+                        raise LifeError(self._storages[i].name, producer, member)
+                elif member == producer:
+                    self._check_users_stay_behind(i, step, place)
+
+    def _check_users_stay_behind(self, i: int, step: int, place: int) -> None:
+        """Refuse a place for the producing step beyond any user that does not move along."""
+        leader, label = self._leader, self._sequence.label
+        storage = self._storages[i]
+        assert storage.producer is not None, "an input has no producer to move"
+        users: Iterable[int] = storage.users
+        if i in self._firsts:
+            # The first user that stays decides. Only a step that has swallowed the whole fringe of
+            # a hub makes us look at all of its users.
+            staying = (user for user in self._firsts[i].inwards() if leader[user] != step)
+            first = next(staying, None)
+            users = users if first is None else (first,)
+        for user in users:
+            if 2 * label[leader[user]] < place and leader[user] != step:
+                raise LifeError(storage.name, storage.producer, user)
+
+    def _move_behind(self, step: int, anchor: int) -> None:
+        """Move a step behind an anchor, and remember where it stood."""
+        stood_behind = self._sequence.previous(step)
+        if anchor not in (step, stood_behind):
+            self._undo.append((Timeline._seat, (step, stood_behind)))
+            self._seat(step, anchor)
+
+    def _seat(self, step: int, anchor: int) -> None:
+        """Put a step right behind an anchor and shift the ends that this changes."""
+        leader, label, ends = self._leader, self._sequence.label, self._ends
+        leftward = anchor == NOWHERE or label[anchor] < label[step]
+        members = self._members_of(step)
+        self._leave_hubs(members)
+        self._sequence.move_after(step, anchor)
+        self._join_hubs(members)
+        shifted = []
+        for i in self._touched_by(members):
+            end = leader[ends[i]]
+            if end == step:
+                new_end = self._find_end(i) if leftward else step
+            else:
+                new_end = step if label[step] > label[end] else end
+            if new_end != end:
+                self._shift_end(i, new_end)
+                shifted.append(i)
+        if shifted:
+            self._settle(shifted)
+
+    def _find_end(self, i: int) -> int:
+        """Return the step at which a touched storage dies: its last user, or else its producer."""
+        leader = self._leader
+        if i in self._lasts:
+            return leader[self._lasts[i].farthest()]
+        users = self._storages[i].users
+        if users:
+            return max(map(leader.__getitem__, users), key=self._sequence.label.__getitem__)
+        producer = self._storages[i].producer
+        assert producer is not None, "an input without users is touched by no step"
+        return leader[producer]
+
+    def _shift_end(self, i: int, end: int) -> None:
+        """Let a storage die elsewhere, and take what it frees along."""
+        freed = self._freed[i]
+        if freed:
+            self._sequence.add(self._leader[self._ends[i]], 0, -freed)
+            self._sequence.add(end, 0, freed)
+        self._ends[i] = end
+
+    def _leave_hubs(self, members: Sequence[int]) -> None:
+        if self._lasts:
+            for hubs in (self._lasts, self._firsts):
+                for member in members:
+                    for i in self._touched(member):
+                        if i in hubs:
+                            hubs[i].leave(member)
+
+    def _join_hubs(self, members: Sequence[int]) -> None:
+        if self._lasts:
+            for hubs in (self._lasts, self._firsts):
+                for member in members:
+                    for i in self._touched(member):
+                        if i in hubs:
+                            hubs[i].join(member)
+
+    # -- merging -----------------------------------------------------------------------------
+
+    def _detach(self, members: Sequence[int]) -> Sequence[int]:
+        """Take the weight of all that these steps touch out of the sequence; return what it is."""
+        self._leave_hubs(members)
+        touched = self._touched_by(members)
+        for i in touched:
+            self._charge(i, 0, 0)
+        return touched
+
+    def _attach(
+        self, members: Sequence[int], touched: Sequence[int], stay: int, drops: bool
+    ) -> None:
+        """Weigh again what `_detach` took out, now that these steps stand elsewhere."""
+        self._join_hubs(members)
+        for i in touched:
+            self._ends[i] = self._find_end(i)
+        if drops != (stay in self._dropping):
+            self._dropping ^= {stay}
+            touched = [*touched, *self._touched_by(self._members_of(stay))]
+        self._settle(touched)
+
+    def _split(
+        self, gone: int, stay: int, anchor: int, count: int, in_front: bool, drops: bool
+    ) -> None:
+        """Undo a merge: give ``gone`` its members and its place behind ``anchor`` back."""
+        cell = self._members[stay]
+        taken = slice(0, count) if in_front else slice(len(cell) - count, None)
+        moving = cell[taken]
+        touched = self._detach(moving)
+        del cell[taken]
+        if len(cell) == 1:
+            del self._members[stay]
+        if count > 1:
+            self._members[gone] = moving
+        for member in moving:
+            self._leader[member] = gone
+        self._sequence.insert_after(gone, anchor, 0, 0)
+        self._attach(moving, touched, stay, drops)
+
+    # -- weighing ----------------------------------------------------------------------------
+
+    def _settle(self, touched: Iterable[int]) -> None:
+        """Make hand-overs and charges right again for storages of which the ends are right."""
+        if self._giver:
+            touched = self._settle_hand_overs(touched)
+        for i in touched:
+            allocated, freed = self._needs(i)
+            self._charge(i, allocated, freed)
+
+    def _charge(self, i: int, allocated: int, freed: int) -> None:
+        """Let the sequence count these bytes for a storage."""
+        if allocated != self._allocated[i]:
+            producer = self._storages[i].producer
+            assert producer is not None, "an input is in the base and allocated by no step"
+            self._sequence.add(self._leader[producer], allocated - self._allocated[i], 0)
+            self._allocated[i] = allocated
+        if freed != self._freed[i]:
+            self._sequence.add(self._leader[self._ends[i]], 0, freed - self._freed[i])
+            self._freed[i] = freed
+
+    def _needs(self, i: int) -> tuple[int, int]:
+        """Return what a storage allocates at its producer and frees at its end."""
+        if self._is_dropped(i):
+            return 0, 0
+        storage = self._storages[i]
+        allocated = 0 if storage.producer is None or i in self._host else storage.bytes
+        ends_here = storage.freeable and i not in self._heir and self._ends[i] != NOWHERE
+        return allocated, self._block_bytes(i) if ends_here else 0
+
+    def _is_dropped(self, i: int) -> bool:
+        """Tell whether a storage stays inside one merged step that drops its internals."""
+        if not self._dropping:
+            return False
+        storage = self._storages[i]
+        if storage.producer is None or not storage.freeable:
+            return False
+        # No user comes before the producer, so if the last one is inside, all are.
+        maker = self._leader[storage.producer]
+        return maker in self._dropping and self._leader[self._ends[i]] == maker
+
+    # -- hand-overs --------------------------------------------------------------------------
+
+    def _block_bytes(self, i: int) -> int:
+        return self._block.get(i, self._storages[i].bytes)
+
+    def _would_close_a_circle(self, out: int, inp: int) -> bool:
+        """Tell whether ``inp`` already descends from ``out``.
+
+        Stops at the nearer end of the two chains, so that a long one is declared in linear time
+        from the front as well as from the back.
+        """
+        up: int | None = inp
+        down: int | None = out
+        while up is not None and down is not None:
+            if up == out:
+                return True
+            up, down = self._giver.get(up), self._taker.get(down)
+        return False
+
+    def _may_take(self, out: int, inp: int) -> bool:
+        """Tell whether a declared hand-over is effective in the current order."""
+        taker, giver = self._storages[out], self._storages[inp]
+        if taker.producer is None or not giver.freeable or not giver.users:
+            return False
+        return (
+            taker.bytes <= giver.bytes
+            and self._leader[self._ends[inp]] == self._leader[taker.producer]
+            and not self._is_dropped(inp)
+            and not self._is_dropped(out)
+        )
+
+    def _settle_hand_overs(self, touched: Iterable[int]) -> Iterable[int]:
+        """Re-decide every pair with one of these storages; return what is to be charged again."""
+        changed = dict.fromkeys(touched)
+        for i in list(changed):
+            for out in (i, self._taker.get(i)):
+                inp = None if out is None else self._giver.get(out)
+                if out is None or inp is None:
+                    continue
+                effective = self._may_take(out, inp)
+                if effective != (out in self._host):
+                    self._switch(out, inp, effective, changed)
+        return changed
+
+    def _switch(self, out: int, inp: int, effective: bool, changed: dict[int, None]) -> None:
+        """Turn a hand-over on or off and pass the size of the block on down the chain."""
+        if effective:
+            self._host[out] = inp
+            self._heir[inp] = out
+        else:
+            del self._host[out]
+            del self._heir[inp]
+        changed[inp] = None
+        changed[out] = None
+        tenant: int | None = out
+        while tenant is not None:
+            old = self._block_bytes(tenant)
+            if tenant in self._host:
+                self._block[tenant] = self._block_bytes(self._host[tenant])
+            else:
+                self._block.pop(tenant, None)
+            changed[tenant] = None
+            tenant = self._heir.get(tenant) if self._block_bytes(tenant) != old else None
+
+    def _withdraw(self, out: int, inp: int) -> None:
+        """Undo a declared hand-over."""
+        changed: dict[int, None] = {}
+        if out in self._host:
+            self._switch(out, inp, False, changed)
+        del self._giver[out]
+        del self._taker[inp]
+        self._settle(changed)
