@@ -89,8 +89,7 @@ class Liveness:
     def ranges(self) -> list[LiveRange]:
         """The live-range table, storages in order of declaration."""
         rows = []
-        for s in self._sized:
-            life = self.timeline.life(s.name)
+        for s, life in self.timeline.lives():
             rows.append(
                 LiveRange(
                     storage=s.name,
@@ -114,8 +113,7 @@ class Liveness:
         """
         always = 0
         touched: dict[int, int] = {}
-        for s in self._sized:
-            life = self.timeline.life(s.name)
+        for s, life in self.timeline.lives():
             if life.host != s.name:
                 continue  # in registers, or in a block that another storage accounts for
             if s.producer is None and not s.freeable:
@@ -168,10 +166,6 @@ class Liveness:
             if _is_one_step(op)
             for leaf in op.leaves
         }
-
-    @cached_property
-    def _sized(self) -> tuple[Storage, ...]:
-        return tuple(_storages(self.program, self.policy))
 
     def _merge_groups(self) -> None:
         for op in _steps(self.program.ops):

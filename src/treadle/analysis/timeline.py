@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from treadle.analysis.handovers import HandOvers
 from treadle.analysis.lives import (
     Life,
     LifeError,
@@ -69,24 +70,20 @@ class Timeline:
     __slots__ = (
         "_allocated",
         "_base",
-        "_block",
         "_drop_internal",
         "_dropping",
         "_ends",
         "_epoch",
         "_firsts",
         "_freed",
-        "_giver",
-        "_heir",
-        "_host",
         "_index",
         "_lasts",
         "_leader",
         "_members",
+        "_pairs",
         "_sequence",
         "_starts",
         "_storages",
-        "_taker",
         "_touches",
         "_undo",
     )
@@ -112,12 +109,7 @@ class Timeline:
         self._undo: list[_Undo] = []
         self._epoch = 0
 
-        # Declared pairs (out -> inp, inp -> out), and those of them that are effective.
-        self._giver: dict[int, int] = {}
-        self._taker: dict[int, int] = {}
-        self._host: dict[int, int] = {}
-        self._heir: dict[int, int] = {}
-        self._block: dict[int, int] = {}  # bytes of the block that an effective out lives in
+        self._pairs = HandOvers([storage.bytes for storage in self._storages])
 
         # Charges in the sequence: bytes allocated at the producer, bytes freed at the end.
         self._allocated = [0] * len(self._storages)
@@ -199,20 +191,25 @@ class Timeline:
     def life(self, storage_name: str) -> Life:
         """Return where a storage begins, ends, and whose block it lives in."""
         i = self._index_of(storage_name)
+        return self._life(i, self._pairs.root(i))
+
+    def lives(self) -> list[tuple[Storage, Life]]:
+        """Return every storage with its life, in the order of the input; chains walked once."""
+        roots = self._pairs.roots()
+        return [(s, self._life(i, roots.get(i, i))) for i, s in enumerate(self._storages)]
+
+    def _life(self, i: int, root: int) -> Life:
         storage = self._storages[i]
         first = None if storage.producer is None else self._leader[storage.producer]
         if self._ends[i] == NOWHERE:  # an input without users
             kept = not storage.freeable
             size = storage.bytes if kept else 0
-            return Life(None, None, size, not kept, storage_name if kept else None)
+            return Life(None, None, size, not kept, storage.name if kept else None)
         last = self._leader[self._ends[i]]
         if self._is_dropped(i):
             return Life(first, last, 0, False, None)
-        root = i
-        while root in self._host:
-            root = self._host[root]
         size = storage.bytes if root == i else 0
-        freed = storage.freeable and i not in self._heir
+        freed = storage.freeable and i not in self._pairs.heir
         return Life(first, last, size, freed, self._storages[root].name)
 
     def live_during(self, step: int) -> list[Storage]:
@@ -225,13 +222,13 @@ class Timeline:
         here = label[self._leader_of(step)]
         live = []
         for i, storage in enumerate(self._storages):
-            if i in self._host or self._is_dropped(i):
+            if i in self._pairs.host or self._is_dropped(i):
                 continue
             if storage.producer is not None and label[leader[storage.producer]] > here:
                 continue
             tenant = i
-            while tenant in self._heir:
-                tenant = self._heir[tenant]
+            while tenant in self._pairs.heir:
+                tenant = self._pairs.heir[tenant]
             if self._storages[tenant].freeable:
                 end = self._ends[tenant]
                 if end == NOWHERE or label[leader[end]] < here:
@@ -241,8 +238,8 @@ class Timeline:
 
     def effective_hand_overs(self) -> dict[str, str]:
         """Return the hand-overs that hold in the current order, as taker -> giver."""
-        name = [storage.name for storage in self._storages] if self._host else []
-        return {name[out]: name[self._host[out]] for out in sorted(self._host)}
+        name = [storage.name for storage in self._storages] if self._pairs.host else []
+        return {name[out]: name[self._pairs.host[out]] for out in sorted(self._pairs.host)}
 
     # -- changing ----------------------------------------------------------------------------
 
@@ -295,16 +292,16 @@ class Timeline:
         ``out`` fits into ``inp``, and neither is dropped. A storage gives and takes at most once.
         """
         taker, giver = self._index_of(out), self._index_of(inp)
-        if taker in self._giver:
-            known = self._storages[self._giver[taker]].name
+        if taker in self._pairs.giver:
+            known = self._storages[self._pairs.giver[taker]].name
             raise ValueError(f"storage {out!r} already takes over {known!r}, not also {inp!r}")
-        if giver in self._taker:
-            known = self._storages[self._taker[giver]].name
+        if giver in self._pairs.taker:
+            known = self._storages[self._pairs.taker[giver]].name
             raise ValueError(f"storage {inp!r} is already handed to {known!r}, not also {out!r}")
-        if self._would_close_a_circle(taker, giver):
+        if self._pairs.would_close_a_circle(taker, giver):
             raise ValueError(f"handing {inp!r} to {out!r} would close a circle of hand-overs")
-        self._giver[taker] = giver
-        self._taker[giver] = taker
+        self._pairs.giver[taker] = giver
+        self._pairs.taker[giver] = taker
         self._undo.append((Timeline._withdraw, (taker, giver)))
         self._settle((taker,))
 
@@ -519,7 +516,7 @@ class Timeline:
 
     def _settle(self, touched: Iterable[int]) -> None:
         """Make hand-overs and charges right again for storages of which the ends are right."""
-        if self._giver:
+        if self._pairs.giver:
             touched = self._settle_hand_overs(touched)
         for i in touched:
             allocated, freed = self._needs(i)
@@ -541,9 +538,9 @@ class Timeline:
         if self._is_dropped(i):
             return 0, 0
         storage = self._storages[i]
-        allocated = 0 if storage.producer is None or i in self._host else storage.bytes
-        ends_here = storage.freeable and i not in self._heir and self._ends[i] != NOWHERE
-        return allocated, self._block_bytes(i) if ends_here else 0
+        allocated = 0 if storage.producer is None or i in self._pairs.host else storage.bytes
+        ends_here = storage.freeable and i not in self._pairs.heir and self._ends[i] != NOWHERE
+        return allocated, self._pairs.block_bytes(i) if ends_here else 0
 
     def _is_dropped(self, i: int) -> bool:
         """Tell whether a storage stays inside one merged step that drops its internals."""
@@ -557,23 +554,6 @@ class Timeline:
         return maker in self._dropping and self._leader[self._ends[i]] == maker
 
     # -- hand-overs --------------------------------------------------------------------------
-
-    def _block_bytes(self, i: int) -> int:
-        return self._block.get(i, self._storages[i].bytes)
-
-    def _would_close_a_circle(self, out: int, inp: int) -> bool:
-        """Tell whether ``inp`` already descends from ``out``.
-
-        Stops at the nearer end of the two chains, so that a long one is declared in linear time
-        from the front as well as from the back.
-        """
-        up: int | None = inp
-        down: int | None = out
-        while up is not None and down is not None:
-            if up == out:
-                return True
-            up, down = self._giver.get(up), self._taker.get(down)
-        return False
 
     def _may_take(self, out: int, inp: int) -> bool:
         """Tell whether a declared hand-over is effective in the current order."""
@@ -591,40 +571,20 @@ class Timeline:
         """Re-decide every pair with one of these storages; return what is to be charged again."""
         changed = dict.fromkeys(touched)
         for i in list(changed):
-            for out in (i, self._taker.get(i)):
-                inp = None if out is None else self._giver.get(out)
+            for out in (i, self._pairs.taker.get(i)):
+                inp = None if out is None else self._pairs.giver.get(out)
                 if out is None or inp is None:
                     continue
                 effective = self._may_take(out, inp)
-                if effective != (out in self._host):
-                    self._switch(out, inp, effective, changed)
+                if effective != (out in self._pairs.host):
+                    self._pairs.switch(out, inp, effective, changed)
         return changed
-
-    def _switch(self, out: int, inp: int, effective: bool, changed: dict[int, None]) -> None:
-        """Turn a hand-over on or off and pass the size of the block on down the chain."""
-        if effective:
-            self._host[out] = inp
-            self._heir[inp] = out
-        else:
-            del self._host[out]
-            del self._heir[inp]
-        changed[inp] = None
-        changed[out] = None
-        tenant: int | None = out
-        while tenant is not None:
-            old = self._block_bytes(tenant)
-            if tenant in self._host:
-                self._block[tenant] = self._block_bytes(self._host[tenant])
-            else:
-                self._block.pop(tenant, None)
-            changed[tenant] = None
-            tenant = self._heir.get(tenant) if self._block_bytes(tenant) != old else None
 
     def _withdraw(self, out: int, inp: int) -> None:
         """Undo a declared hand-over."""
         changed: dict[int, None] = {}
-        if out in self._host:
-            self._switch(out, inp, False, changed)
-        del self._giver[out]
-        del self._taker[inp]
+        if out in self._pairs.host:
+            self._pairs.switch(out, inp, False, changed)
+        del self._pairs.giver[out]
+        del self._pairs.taker[inp]
         self._settle(changed)
