@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from treadle.core.errors import SpecError, Violation
+from treadle.core.garbage import paused_collection
 from treadle.ir.program import (
     Foreach,
     Fused,
@@ -80,10 +81,11 @@ SPEC: Mapping[Stage, tuple[Rule, ...]] = {
 def violations(program: Program, stage: Stage = Stage.GROUPED) -> list[Violation]:
     """Everything that is wrong with `program`; rules over unknown names stop at those."""
     found: list[Violation] = []
-    for rule in SPEC[stage]:
-        found.extend(rule(program))
-        if found and rule is NAME_RULES[-1]:
-            break  # without sound names the other rules would only repeat the complaint
+    with paused_collection():
+        for rule in SPEC[stage]:
+            found.extend(rule(program))
+            if found and rule is NAME_RULES[-1]:
+                break  # without sound names the other rules would only repeat the complaint
     return found
 
 

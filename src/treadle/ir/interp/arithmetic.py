@@ -30,8 +30,8 @@ def sign(x: Array) -> Array:
 
 
 def relu(x: Array) -> Array:
-    """max(x, 0); NaN stays."""
-    return np.maximum(x, np.zeros((), x.dtype))
+    """max(x, 0); NaN and a negative zero stay."""
+    return np.where(x < 0, np.zeros((), x.dtype), x)
 
 
 # --------------------------------------------------------------------------------- division
@@ -48,7 +48,7 @@ def truncate_divide(a: Array, b: Array) -> Array:
         return np.trunc(np.divide(a, b))
     down = np.floor_divide(a, b)
     inexact = np.fmod(a, b) != 0
-    return down + (inexact & (down < 0)).astype(a.dtype)
+    return np.asarray(down + (inexact & (down < 0)).astype(a.dtype))
 
 
 def remainder(a: Array, b: Array) -> Array:
@@ -126,13 +126,15 @@ def _lost_in_sum(a: Array, b: Array, total: Array) -> Array:
     """a + b - total, exactly."""
     b_seen = total - a
     a_seen = total - b_seen
-    return (a - a_seen) + (b - b_seen)
+    return np.asarray((a - a_seen) + (b - b_seen))
 
 
 def _fma_of_one(a: float, b: float, c: float) -> float:
     plain = a * b + c
-    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+    if not (np.isfinite(a) and np.isfinite(b)):
         return plain
+    if not np.isfinite(c):
+        return c  # the exact product is finite, even where the rounded one is not
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
         return plain  # it knows the sign of zero

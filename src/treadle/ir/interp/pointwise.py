@@ -83,7 +83,8 @@ def _where(values: Operands, types: Types, result: ValueType) -> Array:
 def _nextafter(values: Operands, types: Types, result: ValueType) -> Array:
     # The neighbour in the type itself: in f32 it would round back to where it came from.
     assert isinstance(result, DType)
-    return np.nextafter(convert(values[0], result), convert(values[1], result))
+    start, goal = convert(values[0], result), convert(values[1], result)
+    return np.where(start == goal, goal, np.nextafter(start, goal))
 
 
 def _ldexp(values: Operands, types: Types, result: ValueType) -> Array:
@@ -124,8 +125,6 @@ def apply(
         computed = WIDE[name](*[v.astype(np.float64) for v in operands])
     else:
         computed = NATIVE[name](*[v.astype(compute_type(common), copy=False) for v in operands])
-    if result is DType.BOOL and common is not DType.BOOL:
-        return computed
-    if not result.is_low_precision:
-        return computed.astype(NUMPY_TYPES[result], copy=False)
-    return convert(computed, result)
+    if result.is_low_precision:
+        return convert(computed, result)
+    return np.asarray(computed).astype(NUMPY_TYPES[result], copy=False)

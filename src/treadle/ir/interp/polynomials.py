@@ -51,9 +51,7 @@ HERMITE_HE = _by_recurrence(lambda x: x, lambda k, x, p, q: x * p - k * q)
 LAGUERRE_L = _by_recurrence(
     lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)
 )
-LEGENDRE_P = _by_recurrence(
-    lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)
-)
+LEGENDRE_P = _by_recurrence(lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
 
 
 def _shifted(polynomial: Polynomial) -> Polynomial:

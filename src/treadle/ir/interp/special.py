@@ -14,7 +14,7 @@ from scipy import special
 from treadle.ir.interp.dtypes import Array
 from treadle.ir.interp.polynomials import POLYNOMIALS
 
-# Below 1/LARGEST scipy's lgamma overflows on the way; there lgamma(x) is -log|x| to the last bit.
+# So near to 0 scipy's lgamma overflows on the way, and -log|x| is right to the last bit.
 _TINY = 1e-300
 # Ai(x) underflows to 0 long before this, while scipy gives NaN for very large x.
 _AIRY_IS_ZERO = 1e3
@@ -25,6 +25,10 @@ def _lgamma(x: Array) -> Array:
     plain = special.gammaln(np.where(near_zero | np.isneginf(x), 1.0, x))
     result = np.where(near_zero, -np.log(np.abs(x)), plain)
     return np.where(np.isneginf(x), np.inf, result)
+
+
+def _erfinv(x: Array) -> Array:
+    return np.where(x == 0, x, special.erfinv(x))  # scipy forgets the sign of zero
 
 
 def _polygamma(order: Array, x: Array) -> Array:
@@ -73,7 +77,7 @@ WIDE: Mapping[str, Callable[..., Array]] = {
     "erf": special.erf,
     "erfc": special.erfc,
     "erfcx": special.erfcx,
-    "erfinv": special.erfinv,
+    "erfinv": _erfinv,
     "lgamma": _lgamma,
     "digamma": special.psi,
     "polygamma": _polygamma,
