@@ -149,6 +149,14 @@ def test_a_detour_that_was_swallowed_is_no_obstacle_any_more():
     assert order.witness(0, 2) is None
 
 
+def test_a_landmark_that_was_swallowed_is_not_taken_for_another_group():
+    # 2 and 3 are both landmarks; once merged, 3 is no longer something between 2 and 4.
+    order = MergeOrder(5, [(0, 2), (1, 2), (2, 3), (3, 4)])
+    assert order.merge(2, 3) == 2
+    assert not order.would_cycle(2, 4)
+    assert order.would_cycle(0, 4)
+
+
 # --- MergeOrder: what it refuses ---
 
 
@@ -318,6 +326,12 @@ def test_the_ends_of_a_chain_of_100_000_are_told_apart_without_a_search():
     assert not order.reaches(99_999, 0)
     assert order.stats.searches == 0
     assert order.witness(0, 99_999) == list(range(100_000))
+
+
+def test_two_on_one_path_are_told_apart_without_landmarks_or_a_search():
+    order = MergeOrder(1000, chain(1000), landmarks=0)
+    assert order.would_cycle(3, 900)
+    assert order.stats.searches == 0
 
 
 def test_a_hub_can_swallow_its_users_one_by_one():

@@ -213,6 +213,19 @@ def test_fma_rounds_once(dtype: DType) -> None:
         assert got == rounded(e + Fraction(float(z)), bits), (got, e, z)
 
 
+def test_fma_sees_what_lies_beyond_f64() -> None:
+    # The product is halfway between two f32; a tail too small for f64 decides, on either side.
+    a = floats([1 + 2.0**-12] * 2 + [1 + 2.0**-12 + 2.0**-23] * 2)
+    tails = floats([2.0**-60, -(2.0**-60), 2.0**-70, -(2.0**-70)])
+    b = floats([1 + 2.0**-12] * 2 + [1 + 2.0**-12] * 2)
+    mine = apply("fma", [a, b, tails], [DType.F32] * 3, DType.F32)
+    assert isinstance(mine, np.ndarray)
+    for got, *exact in zip(mine, a, b, tails, strict=True):
+        x, y, z = (Fraction(float(v)) for v in exact)
+        assert got == rounded(x * y + z, 24)
+    assert mine[0] != mine[1]
+
+
 def rounded(exact: Fraction, bits: int) -> float:
     """`exact` to that many bits, to nearest even; far from the limits of the exponent."""
     if exact == 0:

@@ -58,6 +58,17 @@ def test_a_constant_counts_at_every_point_of_the_reduction() -> None:
     assert over_rows(lambda k, v: k.sum(k.constant(1.0, "f32")), matrix()).tolist() == [4, 4, 4]
 
 
+def test_operands_of_a_reduction_may_vary_along_different_loops() -> None:
+    b = ProgramBuilder("matvec")
+    v, a, y = b.input("v", "f32", [4]), b.input("a", "f32", [3, 4]), b.output("y", "f32", [3])
+    with b.loop("it", [3], reduce=[4]) as k:
+        i, j = k.vars
+        k.store(y, (i,), k.dot(k.load(v, j), k.load(a, i, j)))
+    weights = np.array([1, 2, 3, 4], F32)
+    found = run(b.build(), {"v": weights, "a": matrix()}).outputs[0]
+    assert (found == matrix() @ weights).all()
+
+
 def test_two_reductions_in_a_row_use_each_other() -> None:
     x = matrix()
 

@@ -196,7 +196,9 @@ def test_bad_input_gets_one_line_and_exit_2(
 
 def test_a_missing_file_gets_one_line_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "no/such/file"]) == 2
-    assert "no/such/file: expected a readable file, found No such file" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "no/such/file: expected a readable file, found No such file or directory [TXT002]\n"
+    )
 
 
 def test_an_unsound_program_is_refused_by_analyses(
