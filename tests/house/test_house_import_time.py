@@ -34,7 +34,7 @@ def run_fresh(statement: str) -> tuple[float, set[str]]:
 
 @pytest.mark.parametrize(
     "statement, limit_ms",
-    [("import treadle", 150), ("import treadle, treadle.core", 50)],
+    [("import treadle", 150), ("import treadle, treadle.core", 150)],
 )
 def test_importing_is_instant_and_light(statement: str, limit_ms: float) -> None:
     runs = [run_fresh(statement) for _ in range(5)]  # the best of five: others use the machine too

@@ -21,7 +21,7 @@ from treadle.ir.body import Literal
 from treadle.ir.interp.dtypes import Array, convert, dtype_of
 from treadle.ir.interp.errors import RunError
 from treadle.ir.interp.memory import Memory
-from treadle.ir.program import Arg, Call, Program, Ref
+from treadle.ir.program import Arg, Call, Ref
 from treadle.ir.types import BufferKind, DType
 
 
@@ -42,11 +42,6 @@ class CallContext:
     def attrs(self) -> dict[str, Any]:
         """The named arguments, resolved in the same way."""
         return {name: self.resolve(a) for name, a in self.op.attrs}
-
-    @property
-    def program(self) -> Program:
-        """The program the call stands in."""
-        return self._memory.program
 
     @property
     def sizes(self) -> Mapping[str, int]:

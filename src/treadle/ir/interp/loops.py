@@ -17,6 +17,7 @@ masked region only points the mask allows are loaded, checked or asserted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -115,7 +116,7 @@ class BodyRun:
         """An index expression at every point it varies over."""
         assert isinstance(e, Expr)
         found = np.asarray(evaluate(e, self.symbols, np.minimum, np.maximum), np.int64)
-        return found.reshape([1] * len(self._ones())) if found.ndim == 0 else found
+        return found.reshape(self._ones()) if found.ndim == 0 else found
 
     def literal(self, value: object, dtype: DType) -> Array:
         """A literal as a value that varies along no loop."""
@@ -130,12 +131,7 @@ class BodyRun:
         """Values at every point of the reduction loops, which become the last axis."""
         kept = np.broadcast_shapes(*[v.shape[: len(self.points)] for v in values])
         full = [np.broadcast_to(v, kept + self.reduce) for v in values]
-        return [v.reshape(*kept, -1 if v.size else self.row_length) for v in full]
-
-    @property
-    def row_length(self) -> int:
-        """How many points the reduction loops have."""
-        return int(np.prod(self.reduce, dtype=np.int64))
+        return [v.reshape(*kept, math.prod(self.reduce)) for v in full]
 
     def unrolled(self, row: Array) -> Array:
         """A row back on the reduction loops."""
@@ -154,9 +150,8 @@ class BodyRun:
         if at is not None:
             at = at[len(at) - len(self.body.space) :]
             pairs = zip(self.body.space.vars, at, strict=True)
-            notes.append(
-                f"at: {', '.join(f'{v.name} = {k}' for v, k in pairs) or 'the only point'}"
-            )
+            point = ", ".join([f"{v.name} = {k}" for v, k in pairs])
+            notes.append(f"at: {point or 'the only point'}")
         raise RunError(f"operation '{self.name}': {message}", code=code, notes=notes)
 
 

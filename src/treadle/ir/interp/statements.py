@@ -141,20 +141,19 @@ def _fold(run: BodyRun, stmt: Stmt, at: int, rows: Sequence[Array]) -> tuple[Arr
     """The running combination of a region, point after point along the rows."""
     length = rows[0].shape[-1]
     full = [np.broadcast_to(x, (*run.points, length)) for x in rows]
-    partial = [run.reduced(x[..., 0:1].reshape(run.points)) for x in full] if length else []
-    seen = [partial] if length else []
-    for k in range(1, length):
-        run.params.append([*partial, *[run.reduced(x[..., k]) for x in full]])
+    steps = [[run.reduced(x[..., k]) for x in full] for k in range(length)]
+    seen = steps[:1]
+    for step in steps[1:]:
+        run.params.append([*seen[-1], *step])
         yielded = run.block(stmt.region, at + 1)
         run.params.pop()
-        if any(x.size > p.size for x, p in zip(yielded, partial, strict=True)):
+        if any(x.size > s.size for x, s in zip(yielded, step, strict=True)):
             run.fail("RUN008", "the region uses a value that varies along the scanned loops", stmt)
-        partial = [np.broadcast_to(x, p.shape) for x, p in zip(yielded, partial, strict=True)]
-        seen.append(partial)
+        seen.append([np.broadcast_to(x, s.shape) for x, s in zip(yielded, step, strict=True)])
+    if not seen:
+        return tuple(full)
     columns = zip(*seen, strict=True)
-    return tuple(np.stack([x.reshape(run.points) for x in c], axis=-1) for c in columns) or tuple(
-        full
-    )
+    return tuple(np.stack([x.reshape(run.points) for x in c], axis=-1) for c in columns)
 
 
 def _sort(run: BodyRun, stmt: Stmt, at: int) -> Value:
