@@ -180,7 +180,6 @@ def _quotient_is_moderate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 # Operation -> (why, which points are compared); operands arrive as f64.
 POINTS: dict[str, tuple[str, Points]] = {
-    "sign": ("the table keeps NaN, torch makes it 0", lambda x: ~np.isnan(x)),
     "fmod": ("torch's vector code gives NaN where a / b overflows", _quotient_is_moderate),
     "remainder": ("torch's vector code gives NaN where a / b overflows", _quotient_is_moderate),
     "airy_ai": ("torch gives NaN or noise far out", lambda x: np.isnan(x) | (np.abs(x) < 1e3)),

@@ -291,6 +291,14 @@ def test_an_undeclared_size_is_reported() -> None:
     ]
 
 
+def test_a_call_may_not_be_given_an_undeclared_size() -> None:
+    text = HEAD.replace("\nbuffer x", "\nsize s in 1..\n\nbuffer x")
+    program = parse_program(text + 'extern e on cpu call "f" (x, [{2*s}]) writes (y)\n')
+    assert violations(program) == []
+    bare = Program(program.name, program.buffers, program.ops, program.inputs, program.outputs)
+    assert [str(v) for v in violations(bare)] == ["IR007 at e: it is given the undeclared size s"]
+
+
 def test_groups_are_refused_before_grouping_only() -> None:
     program = parse_program(HEAD + "\nfused f on cpu {" + COPY + "}\n")
     assert violations(program, Stage.GROUPED) == []

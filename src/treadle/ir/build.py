@@ -119,10 +119,12 @@ class ProgramBuilder:
         sizes: Sequence[IntLike],
         strides: Sequence[IntLike] | None = None,
         offset: IntLike = 0,
+        element: str | DType | None = None,
     ) -> Buffer:
-        """Declare another window onto the storage of `of`."""
+        """Declare another window onto the storage of `of`, maybe with its bytes read anew."""
         layout = _layout(sizes, strides, offset)
-        return self._declare(Buffer(name, of.dtype, layout, of.device, of.name))
+        seen_as = of.dtype if element is None else dtype(element)
+        return self._declare(Buffer(name, seen_as, layout, of.device, of.name))
 
     def token(self, name: str, kind: BufferKind = BufferKind.TOKEN) -> Buffer:
         """Declare a buffer without bytes: a token, or a tuple of tensors."""
@@ -258,9 +260,11 @@ def _name(buffer: Buffer | str) -> str:
     return buffer if isinstance(buffer, str) else buffer.name
 
 
-def _arg(value: Buffer | Scalar | Sequence[Any]) -> Arg:
+def _arg(value: Buffer | Expr | Scalar | Sequence[Any]) -> Arg:
     if isinstance(value, Buffer):
         return Ref(value.name)
+    if isinstance(value, Expr):
+        return value
     if isinstance(value, list | tuple):
         return tuple(_arg(v) for v in value)
     assert value is None or isinstance(value, bool | int | float | str)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from treadle.index import Expr
 from treadle.ir.body import Literal
 from treadle.ir.program import (
     Arg,
@@ -59,7 +60,7 @@ def refs(args: Iterable[Arg]) -> list[str]:
     for arg in args:
         if isinstance(arg, Ref):
             found.append(arg.buffer)
-        elif not isinstance(arg, Literal):
+        elif not isinstance(arg, Literal | Expr):
             found.extend(refs(arg))
     return found
 

@@ -5,8 +5,8 @@ result, how much work it is, and what it computes. Interpreter, verifier, cost m
 generators are tables over the same names; tests check that each of them is total.
 
 Result rules: `same` the promoted type of the operands; `float` the same, integers become f32;
-`bool`; `attr` the type given as attribute; `first` the type of the first operand; `own` decided by
-the operation itself in `typing`.
+`bool`; `attr` the type given as attribute; `first` the first operand's, made floating; `own`
+decided by the operation itself in `typing`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ neg              | 1 | same  | number  | 1  | -x
 abs              | 1 | same  | any     | 1  | the size of x without its sign
 square           | 1 | same  | number  | 1  | x * x
 relu             | 1 | same  | number  | 1  | max(x, 0), NaN stays
-sign             | 1 | same  | any     | 1  | -1, 0 or 1; NaN stays
+sign             | 1 | same  | any     | 1  | -1, 0 or 1; NaN gives 0, as in torch
 truediv          | 2 | float | any     | 4  | a / b
 int_truediv      | 2 | float | any     | 4  | a / b of integers, as torch divides them
 floordiv         | 2 | same  | number  | 4  | a / b rounded down
@@ -122,7 +122,7 @@ atan2            | 2 | float | any     | 25 | angle of the point (b, a)
 hypot            | 2 | float | any     | 10 | sqrt(a*a + b*b) without overflow
 copysign         | 2 | float | any     | 1  | size of a, sign of b
 nextafter        | 2 | float | any     | 4  | the next value from a towards b
-ldexp            | 2 | first | float   | 2  | a * 2**b
+ldexp            | 2 | first | any     | 2  | a * 2**b, in the type of a (f32 if that is whole)
 sigmoid          | 1 | float | any     | 12 | 1 / (1 + exp(-x))
 erf              | 1 | float | any     | 15 | error function
 erfc             | 1 | float | any     | 18 | 1 - erf(x)
@@ -204,8 +204,8 @@ round_to_int | 1 | attr | any   | 2  | convert | dtype | the nearest integer, ha
 index        | 0 | attr | any   | 1  | index   | expr dtype | an index expression as a value
 indirect     | 1 | own  | whole | 1  | index   | size wrap check | x made usable in index expressions; wrap adds size to negative values, check demands 0 <= x < size
 load         | 0 | own  | any   | 0  | memory  | buffer index unproven | an element
-store        | 1 | own  | any   | 0  | memory  | buffer index mode unproven !silent | write an element, converted to the buffer's type; modes other than plain combine with what is there
-bucketize    | 1 | attr | any   | 20 | memory  | buffer size right dtype | the position of x among the sorted boundaries held in a buffer
+store        | 1 | own  | any   | 0  | memory  | buffer index mode unproven !silent | write an element, converted to the buffer's type; modes other than plain combine with what is there, once per point of the iteration loops, and along the reduction loops too if value or index varies there
+bucketize    | 1 | attr | any   | 20 | memory  | buffer size right dtype | the position of x among the sorted boundaries held in a buffer (size elements from its offset, in steps of its last stride)
 reduce       | * | own  | any   | 1  | reduce  | kind dtype | combine over the reduction loops
 scan         | * | own  | any   | 2  | reduce  | combine !region | running combination along the reduction loops
 sort         | * | own  | any   | 20 | reduce  | descending stable | sort by the first operand along the reduction loops, the others move along

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from treadle.index import Symbol
+from treadle.index import Expr, Symbol
 from treadle.ir.body import Body, Literal
 from treadle.ir.types import Buffer
 
@@ -31,7 +31,8 @@ class Ref(NamedTuple):
     buffer: str
 
 
-Arg: TypeAlias = "Ref | Literal | tuple[Arg, ...]"
+Arg: TypeAlias = "Ref | Literal | Expr | tuple[Arg, ...]"
+"""An argument of a call: a buffer, a literal, a size known at run time, or a list of these."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from treadle.core.errors import Violation
-from treadle.index import Symbol
+from treadle.index import Expr, Symbol
 from treadle.ir.effects import effects
-from treadle.ir.program import MultiOutput, Program, walk_operations
+from treadle.ir.program import Arg, Call, MultiOutput, Program, Ref, walk_operations
 from treadle.ir.types import BufferKind
 
 
@@ -94,7 +94,7 @@ def order_is_possible(program: Program) -> Iterator[Violation]:
 
 
 def sizes_are_declared(program: Program) -> Iterator[Violation]:
-    """IR007: every run-time size in a layout is declared, each name once."""
+    """IR007: every run-time size in a layout or a call is declared, each name once."""
     for name in _twice(s.name for s in program.sizes):
         yield Violation("IR007", f"size {name} is declared more than once", name)
     declared = set(program.sizes)
@@ -104,6 +104,21 @@ def sizes_are_declared(program: Program) -> Iterator[Violation]:
             unknown |= e.free - declared
         for s in sorted(unknown, key=lambda s: s.order):
             yield Violation("IR007", f"its layout uses the undeclared size {s.name}", b.name)
+    for op in program.leaves:
+        if isinstance(op, Call):
+            named = _sizes_in((*op.args, *[a for _, a in op.attrs])) - declared
+            for s in sorted(named, key=lambda s: s.order):
+                yield Violation("IR007", f"it is given the undeclared size {s.name}", op.name)
+
+
+def _sizes_in(args: Iterable[Arg]) -> set[Symbol]:
+    found: set[Symbol] = set()
+    for arg in args:
+        if isinstance(arg, Expr):
+            found |= arg.free
+        elif isinstance(arg, tuple) and not isinstance(arg, Ref):
+            found |= _sizes_in(arg)
+    return found
 
 
 def tuples_are_taken_apart(program: Program) -> Iterator[Violation]:

@@ -239,6 +239,10 @@ class _Reader:
             items = at.in_parens(self.arg, "]")
             self.depth -= 1
             return items
+        if at.take("{"):
+            size = at.expression(self.sizes)
+            at.expect("}")
+            return size
         word = at.peek_word()
         if at.text.startswith('@"', at.at) or (word and word not in RESERVED):
             return Ref(at.name())

@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from treadle.index import Domain, Symbol
+from treadle.index import Domain, Expr, Symbol
 from treadle.ir.body import Body, Literal, Stmt
 from treadle.ir.ops import OPS, POINTWISE
 from treadle.ir.program import (
@@ -191,6 +191,8 @@ def _show_arg(arg: Arg) -> str:
         return show_name(arg.buffer)
     if isinstance(arg, Literal):
         return show_literal(arg)
+    if isinstance(arg, Expr):
+        return f"{{{arg}}}"
     return f"[{', '.join(_show_arg(a) for a in arg)}]"
 
 

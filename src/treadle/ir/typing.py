@@ -131,7 +131,7 @@ RESULTS: Mapping[str, Callable[[Stmt, list[DType], TypeScope, int], ValueType]] 
     "same": lambda stmt, types, scope, at: promote_all(types),
     "float": lambda stmt, types, scope, at: as_float(promote_all(types)),
     "bool": lambda stmt, types, scope, at: DType.BOOL,
-    "first": lambda stmt, types, scope, at: types[0],
+    "first": lambda stmt, types, scope, at: as_float(types[0]),
     "attr": _result_attr,
     "own": _result_own,
 }

@@ -52,7 +52,7 @@ def everything() -> Program:
         k.store(z, (i,), k.sum(v, element="f64"), mode="plain")
     b.nop(b.buffer("scratch", "u8", [3]))
     pair = b.token("pair", BufferKind.TUPLE)
-    b.extern("aten.split", [x, 2, [1, [None, True]], "dim"], [pair], attrs={"alpha": 1.5})
+    b.extern("aten.split", [x, 2, [1, [None, n * 2]], "dim"], [pair], attrs={"alpha": 1.5})
     part = b.buffer("part", "f32", [4])
     b.take(part, pair, 1)
     b.template("mm", [x, part], [b.buffer("prod", "f32", [4])], prologue_slots=("x",))

@@ -25,8 +25,8 @@ def _is_bool(x: Array) -> bool:
 
 
 def sign(x: Array) -> Array:
-    """-1, 0 or 1; NaN stays, false and true stay."""
-    return x if _is_bool(x) else np.sign(x)
+    """-1, 0 or 1; NaN gives 0, false and true stay."""
+    return x if _is_bool(x) else np.where(x != x, np.zeros((), x.dtype), np.sign(x))
 
 
 def relu(x: Array) -> Array:

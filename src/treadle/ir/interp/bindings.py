@@ -96,7 +96,10 @@ def number(e: Expr, values: Mapping[Symbol, int], where: str) -> int:
     if unbound:
         message = f"{where} needs size {min(unbound)}, which the program does not declare"
         raise RunError(message, code="RUN002")
-    return int(evaluate(e, values))
+    try:
+        return int(evaluate(e, values))
+    except ZeroDivisionError:
+        raise RunError(f"{where} divides by zero in {e}", code="RUN002") from None
 
 
 def check_shape(buffer: Buffer, shape: tuple[int, ...], array: Array) -> None:

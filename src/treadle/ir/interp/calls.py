@@ -17,7 +17,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from treadle.index import Expr
 from treadle.ir.body import Literal
+from treadle.ir.interp.bindings import number
 from treadle.ir.interp.dtypes import Array, convert, dtype_of
 from treadle.ir.interp.errors import RunError
 from treadle.ir.interp.memory import Memory
@@ -61,11 +63,13 @@ class CallContext:
         return self._memory.buffer(name).kind
 
     def resolve(self, arg: Arg) -> Any:
-        """An argument as Python sees it: an array, a literal's value, or a tuple of these."""
+        """An argument as Python sees it: an array, a literal's value, a size, a tuple of these."""
         if isinstance(arg, Ref):
             return self.read(arg.buffer)
         if isinstance(arg, Literal):
             return arg.value
+        if isinstance(arg, Expr):
+            return number(arg, self._memory.sizes, f"call '{self.op.name}'")
         return tuple(self.resolve(a) for a in arg)
 
     def read(self, name: str) -> Any:
