@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd
 
-from treadle.index import Expr, Facts, IndexMap, Kind
+from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Nop, Operation, Program
 from treadle.ir.spec_body import facts_of, storage_limit
-from treadle.ir.types import BufferKind
+from treadle.ir.types import Buffer, BufferKind
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Access:
-    """One way in which one operation touches one buffer."""
+    """One way in which one operation touches one buffer. Made once, never changed.
+
+    There are several for every operation, so it has slots and fills its caches by hand.
+    """
 
     op: str
     buffer: str
@@ -34,7 +36,13 @@ class Access:
     masked: bool = False
     facts: Facts | None = None
     numel: Expr | None = None
-    """Elements in the storage."""
+    """Elements in the storage, counted as the access counts; None if they do not fill it."""
+    width: int = 1
+    """Bytes of an element as the access counts: views of other types count differently."""
+    has_gaps: bool = False
+    """Whether the buffer, touched as a whole, leaves out elements of its storage."""
+    _reach: tuple[int, int] | None = None
+    _covers: bool | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -51,28 +59,47 @@ class Access:
         """Whether a write shows what was there before."""
         return self.is_write and self.mode not in ("plain", "alloc")
 
-    @cached_property
+    @property
     def reach(self) -> tuple[int, int] | None:
         """The first and last storage index it can touch, None if not known before run time."""
-        if self.map is None or self.facts is None:
-            return None
-        lo, hi = self.facts.interval(self.map.index)
-        return None if lo is None or hi is None else (lo, hi)
+        if self._reach is None and self.map is not None and self.facts is not None:
+            lo, hi = self.facts.interval(self.map.index)
+            if lo is not None and hi is not None:
+                self._reach = (lo, hi)
+        return self._reach
 
-    @cached_property
+    @property
+    def byte_reach(self) -> tuple[int, int] | None:
+        """The first and last byte it can touch: what accesses of different width compare."""
+        reach = self.reach
+        if reach is None:
+            return None
+        return reach[0] * self.width, reach[1] * self.width + self.width - 1
+
+    @property
     def covers_storage(self) -> bool:
         """Whether a write is sure to replace every element of its storage."""
+        if self._covers is None:
+            self._covers = self._compute_covers()
+        return self._covers
+
+    def _compute_covers(self) -> bool:
         if not self.is_write or self.also_reads or self.masked:
             return False
         if self.map is None:
-            return True
+            return not self.has_gaps
         if self.is_indirect or self.numel is None:
             return False
-        form = self.map.set_form()
-        if not len(form.domain):
-            return form.index.value == 0 and self.numel.value == 1
-        only_one = len(form.domain) == 1 and form.domain.extents[0] is self.numel
-        return only_one and form.index is form.domain.vars[0]
+        return _reaches_all(self.map, self.numel)
+
+
+def _reaches_all(indices: IndexMap, numel: Expr) -> bool:
+    """Whether a map provably hits each of 0..numel."""
+    form = indices.set_form()
+    if not len(form.domain):
+        return form.index.value == 0 and numel.value == 1
+    only_one = len(form.domain) == 1 and form.domain.extents[0] is numel
+    return only_one and form.index is form.domain.vars[0]
 
 
 def accesses(program: Program) -> dict[str, tuple[Access, ...]]:
@@ -94,7 +121,18 @@ def _of_operation(op: Operation, program: Program) -> Iterator[Access]:
             # Writing a view as a whole leaves the rest of the storage as it was.
             part = buffer.view_of is not None and buffer.kind is BufferKind.TENSOR
             mode_here = "mutate" if part else mode
-            yield Access(op.name, name, program.storage_of(name), True, mode_here)
+            gaps = mode_here == "plain" and _has_gaps(buffer)
+            storage = program.storage_of(name)
+            yield Access(op.name, name, storage, True, mode_here, has_gaps=gaps)
+
+
+def _has_gaps(buffer: Buffer) -> bool:
+    """Whether filling the buffer leaves elements of its own storage as they were."""
+    layout = buffer.layout
+    if buffer.kind is not BufferKind.TENSOR or layout.is_contiguous:
+        return False
+    at = Domain.fresh(layout.sizes)
+    return not _reaches_all(IndexMap.of(at, layout.index(at.vars)), buffer.storage_numel)
 
 
 def _of_loop(op: Loop, program: Program) -> Iterator[Access]:
@@ -121,7 +159,8 @@ def _of_loop(op: Loop, program: Program) -> Iterator[Access]:
             map=IndexMap(space, (index,)),
             masked=at.depth > 0,
             facts=facts,
-            numel=storage_limit(program.by_name[name], program),
+            numel=_whole_elements(program.by_name[name], program),
+            width=program.by_name[name].dtype.itemsize,
         )
         if is_write:
             writes[name, index, access.mode] = access
@@ -131,13 +170,22 @@ def _of_loop(op: Loop, program: Program) -> Iterator[Access]:
     yield from writes.values()
 
 
+def _whole_elements(buffer: Buffer, program: Program) -> Expr | None:
+    """How many elements of `buffer`'s type its storage holds, None if bytes may be left over."""
+    root = program.by_name[program.storage_of(buffer.name)]
+    root_width, width = root.dtype.itemsize, buffer.dtype.itemsize
+    if root_width % width and mod(root.storage_numel * root_width, width).value != 0:
+        return None
+    return storage_limit(buffer, program)
+
+
 def can_meet(a: Access, b: Access) -> bool:
     """Whether two accesses of one storage may touch the same element; False is a proof."""
     if a.map is None or b.map is None:
         return True
     if a.map.index is b.map.index and a.map.domain == b.map.domain:
         return True
-    one, other = a.reach, b.reach
+    one, other = a.byte_reach, b.byte_reach
     if one is None or other is None:
         return True
     if one[1] < other[0] or other[1] < one[0]:
@@ -146,11 +194,14 @@ def can_meet(a: Access, b: Access) -> bool:
 
 
 def _different_residues(a: Access, b: Access) -> bool:
-    """Whether for some step g, all indices of a and b fall in different places modulo g."""
+    """Whether for some step g, all bytes of a and b fall in different places modulo g."""
     assert a.map is not None
     assert b.map is not None
-    steps = {abs(c) for base, c in a.map.index.terms} & {abs(c) for _, c in b.map.index.terms}
-    for g in sorted(steps - {1}, reverse=True):
+    steps = {
+        gcd(c * a.width, d * b.width) for _, c in a.map.index.terms for _, d in b.map.index.terms
+    }
+    widest = max(a.width, b.width)  # one element already fills every place of a smaller step
+    for g in sorted((g for g in steps if g > widest), reverse=True):
         first, second = _residues(a, g), _residues(b, g)
         if first is None or second is None:
             continue
@@ -161,15 +212,16 @@ def _different_residues(a: Access, b: Access) -> bool:
 
 
 def _residues(access: Access, g: int) -> tuple[int, int] | None:
-    """The range of index modulo g, if what is not a multiple of g stays inside one period."""
+    """The range of bytes modulo g, if what is not a multiple of g stays inside one period."""
     assert access.map is not None
     assert access.facts is not None
-    index = access.map.index
+    index, width = access.map.index, access.width
     small = index
     for base, c in index.terms:
-        if gcd(c, g) == g:
+        if c * width % g == 0:
             small = small - base * c
     lo, hi = access.facts.interval(small)
-    if lo is None or hi is None or lo // g != hi // g:
+    if lo is None or hi is None:
         return None
-    return lo % g, hi % g
+    first, last = lo * width, hi * width + width - 1
+    return None if first // g != last // g else (first % g, last % g)

@@ -41,18 +41,36 @@ class Dep(NamedTuple):
     target: int
     kind: DepKind
     storage: str
+    buffer: str
+    """The name under which `target` touches the storage."""
     version: int
     """The version that is read, or that is overwritten."""
     whole: bool
     """Whether one side touches the buffer as a whole, so that no index can tell more."""
     carries: bool
     """Whether data flows: dropping `source` would change what `target` or later ones see."""
-    reason: str
+    cause: str
+    """A sentence with room for the buffer and the version; `reason` fills it in."""
+
+    @property
+    def reason(self) -> str:
+        """Why the dependence exists, in words."""
+        return self.cause.format(buffer=self.buffer, version=self.version)
 
     @property
     def ordering_only(self) -> bool:
         """Whether it only orders, and so must not extend the life of anything."""
         return not self.carries
+
+
+READS = "reads {buffer}, version {version}, written there"
+OVERWRITES = "overwrites {buffer} that is read there, version {version}"
+CHANGES = "changes {buffer}, version {version}, written there"
+REWRITES = "writes {buffer} again"
+REWRITES_PART = "writes {buffer} again, whose other elements stay"
+TOLD = "told to follow it"
+COLLECTIVES = "collectives of one group keep their order"
+EFFECTS = "side effects keep their order"
 
 
 @dataclass(frozen=True)
@@ -136,11 +154,15 @@ def _walk_program(program: Program) -> Dependences:
         for access in walk.accesses[op.name]:
             if access.is_write:
                 walk.write(position, access)
-    walk.deps.extend(_control(program))
+    for d in _control(program):
+        walk.add(d)
     users = {s: tuple(dict.fromkeys(ops)) for s, ops in walk.users.items()}
-    deps = sorted(walk.found(), key=lambda d: (d.target, d.source, d.kind.name, d.storage))
+    deps = walk.found()
     names = tuple(op.name for op in program.leaves)
     return Dependences(names, tuple(deps), walk.reads_version, walk.writes_version, users)
+
+
+_LONG_ROW = 16  # beyond this, a target's dependences are found by key instead of by looking
 
 
 class _Touch(NamedTuple):
@@ -166,21 +188,42 @@ class _Walk:
     def __init__(self, program: Program) -> None:
         self.accesses = program.derive(accesses)
         self.storages: dict[str, _Storage] = {}
-        self.deps: list[Dep] = []
+        self.into: list[list[Dep]] = [[] for _ in program.leaves]
+        self.places: dict[int, dict[tuple[int, str, str], int]] = {}
         self.users: dict[str, list[int]] = {}
         self.reads_version: dict[tuple[int, str], int] = {}
         self.writes_version: dict[tuple[int, str], int] = {}
-        self.names = [op.name for op in program.leaves]
+
+    def add(self, d: Dep) -> None:
+        """Note a dependence; of equal ones the first stands, unless only the second carries."""
+        row = self.into[d.target]
+        at = self._place(row, d)
+        if at is None:
+            row.append(d)
+        elif d.carries and not row[at].carries:
+            row[at] = d
+
+    def _place(self, row: list[Dep], d: Dep) -> int | None:
+        """Where the row of a target already has the same dependence; most rows are short."""
+        if len(row) < _LONG_ROW:
+            for k, known in enumerate(row):
+                if known.source == d.source and known.kind is d.kind and known.storage == d.storage:
+                    return k
+            return None
+        places = self.places.get(d.target)
+        if places is None:
+            places = self.places[d.target] = {_in_order(x): k for k, x in enumerate(row)}
+        at = places.get(_in_order(d))
+        if at is None:
+            places[_in_order(d)] = len(row)
+        return at
 
     def found(self) -> list[Dep]:
-        """Dependences without repetition: of equal ones the first reason stands."""
-        best: dict[tuple[int, int, DepKind, str], Dep] = {}
-        for d in self.deps:
-            key = (d.source, d.target, d.kind, d.storage)
-            known = best.get(key)
-            if known is None or (d.carries and not known.carries):
-                best[key] = d
-        return list(best.values())
+        """All dependences, by target, then source."""
+        for row in self.into:
+            if len(row) > 1:
+                row.sort(key=_in_order)
+        return [d for row in self.into for d in row]
 
     def _at(self, access: Access, position: int) -> _Storage:
         self.users.setdefault(access.storage, []).append(position)
@@ -192,8 +235,7 @@ class _Walk:
         self.reads_version[position, access.storage] = state.version
         for w in state.writers:
             if w.position != position and can_meet(w.access, access):
-                reason = f"reads {access.buffer}, version {state.version}, written there"
-                self._add(w, position, access, DepKind.RAW, state.version, True, reason)
+                self._add(w, position, access, DepKind.RAW, state.version, True, READS)
         state.readers.append(_Touch(position, access))
 
     def write(self, position: int, access: Access) -> None:
@@ -204,8 +246,7 @@ class _Walk:
             self.reads_version.setdefault((position, access.storage), version)
         for r in state.readers:
             if r.position != position and can_meet(r.access, access):
-                reason = f"overwrites {access.buffer} that is read there, version {version}"
-                self._add(r, position, access, DepKind.WAR, version, False, reason)
+                self._add(r, position, access, DepKind.WAR, version, False, OVERWRITES)
         for w in state.writers:
             if w.position != position and can_meet(w.access, access):
                 self._write_after_write(w, position, access, version)
@@ -219,12 +260,10 @@ class _Walk:
 
     def _write_after_write(self, w: _Touch, position: int, access: Access, version: int) -> None:
         if access.also_reads:
-            reason = f"changes {access.buffer}, version {version}, written there"
-            self._add(w, position, access, DepKind.RAW, version, True, reason)
+            self._add(w, position, access, DepKind.RAW, version, True, CHANGES)
         shows = not access.covers_storage and w.access.mode != "alloc"
-        rest = ", whose other elements stay" if shows else ""
-        reason = f"writes {access.buffer} again{rest}"
-        self._add(w, position, access, DepKind.WAW, version, shows, reason)
+        cause = REWRITES_PART if shows else REWRITES
+        self._add(w, position, access, DepKind.WAW, version, shows, cause)
 
     def _add(
         self,
@@ -234,13 +273,15 @@ class _Walk:
         kind: DepKind,
         version: int,
         carries: bool,
-        reason: str,
+        cause: str,
     ) -> None:
-        whole = access.is_whole or earlier.access.is_whole
-        storage = access.storage
-        self.deps.append(
-            Dep(earlier.position, position, kind, storage, version, whole, carries, reason)
-        )
+        whole = access.map is None or earlier.access.map is None
+        storage, buffer, source = access.storage, access.buffer, earlier.position
+        self.add(Dep(source, position, kind, storage, buffer, version, whole, carries, cause))
+
+
+def _in_order(d: Dep) -> tuple[int, str, str]:
+    return d.source, d.kind.name, d.storage
 
 
 def _hides(new: Access, old: Access) -> bool:
@@ -249,11 +290,11 @@ def _hides(new: Access, old: Access) -> bool:
         return True
     if old.map is None:
         return False
-    one, other = new.reach, old.reach
+    one, other = new.byte_reach, old.byte_reach
     if one is None or other is None:
         return False
     # Containment of ranges is enough only if `can_meet` argues by range alone.
-    dense = all(abs(c) == 1 for _, c in new.map.index.terms) or new.is_indirect
+    dense = all(abs(c) == 1 for _, c in new.map.index.terms)
     return dense and one[0] <= other[0] and other[1] <= one[1]
 
 
@@ -264,18 +305,18 @@ def _control(program: Program) -> Iterator[Dep]:
             for source in _leaf_positions(program, name, place):
                 for target in _leaf_positions(program, op.name, place):
                     if source != target:
-                        yield _ordered(source, target, "told to follow it")
+                        yield _ordered(source, target, TOLD)
     last_of_group: dict[str, int] = {}
     last_effect: int | None = None
     for position, leaf in enumerate(program.leaves):
         if isinstance(leaf, Collective):
             before = last_of_group.get(leaf.group)
             if before is not None:
-                yield _ordered(before, position, "collectives of one group keep their order")
+                yield _ordered(before, position, COLLECTIVES)
             last_of_group[leaf.group] = position
         if getattr(leaf, "has_side_effects", False):
             if last_effect is not None:
-                yield _ordered(last_effect, position, "side effects keep their order")
+                yield _ordered(last_effect, position, EFFECTS)
             last_effect = position
 
 
@@ -286,5 +327,5 @@ def _leaf_positions(program: Program, name: str, place: dict[str, int]) -> list[
     return [place[name]]
 
 
-def _ordered(source: int, target: int, reason: str) -> Dep:
-    return Dep(source, target, DepKind.CONTROL, "", 0, False, False, reason)
+def _ordered(source: int, target: int, cause: str) -> Dep:
+    return Dep(source, target, DepKind.CONTROL, "", "", 0, False, False, cause)

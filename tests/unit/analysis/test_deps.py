@@ -261,3 +261,19 @@ def test_run_time_sizes_are_handled() -> None:
     write = next(a for a in accesses(program)["one"] if a.is_write)
     assert write.covers_storage
     assert shown(program) == ["WAW one->two order"]
+
+
+def test_a_writer_with_many_readers_before_it_follows_each_once() -> None:
+    c = Cases()
+    for k in range(40):
+        target = c.b.output(f"o{k}", "f32", [16])
+        with c.b.loop(f"r{k}", [16]) as body:
+            (i,) = body.vars
+            body.store(target, (i,), body.load(c.x, i) + body.load(c.x, 15 - i))
+    with c.b.loop("w", [16]) as body:
+        body.store(c.x, body.vars, 0.0)
+    c.copy("end", c.y, c.x)
+    deps = dependences(c.done())
+    into = deps.into[deps.position["w"]]
+    assert [deps.names[d.source] for d in into] == [f"r{k}" for k in range(40)]
+    assert {d.kind for d in into} == {DepKind.WAR}
