@@ -250,6 +250,8 @@ class ProgramBuilder:
 
 def _layout(sizes: Sequence[IntLike], strides: Sequence[IntLike] | None, offset: IntLike) -> Layout:
     plain = Layout.contiguous(sizes)
+    if strides is None and offset == 0:
+        return plain
     exact: tuple[Expr, ...] = (
         plain.strides if strides is None else tuple(as_expr(s) for s in strides)
     )

@@ -27,7 +27,7 @@ from treadle.ir.program import (
 from treadle.ir.text_body import parse_body
 from treadle.ir.text_cursor import Cursor
 from treadle.ir.text_print import KEYWORDS, RESERVED, VERSION
-from treadle.ir.types import Buffer, BufferKind, DType, Layout, row_major_strides
+from treadle.ir.types import Buffer, BufferKind, DType, Layout
 
 MAX_NESTING = 20
 
@@ -133,11 +133,14 @@ class _Reader:
     def layout(self) -> Layout:
         at, start = self.at, self.at.at
         sizes = at.in_parens(lambda: at.expression(self.sizes), "]")
-        strides = row_major_strides(sizes)
-        if at.take_word("stride"):
-            strides = at.in_parens(lambda: at.expression(self.sizes))
-        offset = at.expression(self.sizes) if at.take_word("offset") else Const(0)
         try:
+            plain = Layout.contiguous(sizes)
+            if at.peek_word() not in ("stride", "offset"):
+                return plain
+            strides = plain.strides
+            if at.take_word("stride"):
+                strides = at.in_parens(lambda: at.expression(self.sizes))
+            offset = at.expression(self.sizes) if at.take_word("offset") else Const(0)
             return Layout(sizes, strides, offset)
         except ValueError as e:
             raise at.error("a sound layout", start, str(e)) from None

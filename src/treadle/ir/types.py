@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from treadle.index import Const, Expr, Facts, IntLike, as_expr, hint, maximum, product_of
 
@@ -117,8 +117,7 @@ class Layout:
     @classmethod
     def contiguous(cls, sizes: Iterable[IntLike]) -> Layout:
         """The row-major layout of `sizes`."""
-        exact = tuple([as_expr(n) for n in sizes])
-        return cls(exact, row_major_strides(exact))
+        return _contiguous(tuple([as_expr(n) for n in sizes]))
 
     @property
     def numel(self) -> Expr:
@@ -148,6 +147,12 @@ class Layout:
         for x, s in zip(at, self.strides, strict=True):
             result = result + s * x
         return result
+
+
+@lru_cache(maxsize=4096)
+def _contiguous(sizes: tuple[Expr, ...]) -> Layout:
+    # Buffers of one shape share one layout, and with it what is computed from it.
+    return Layout(sizes, row_major_strides(sizes))
 
 
 def row_major_strides(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
