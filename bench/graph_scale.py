@@ -9,8 +9,9 @@ For each family and size, CPU microseconds per operation for
   deps       accesses and dependences
   live       the liveness engine, in-place pairs included, and its peak
   order      the incremental acyclicity structure
-  query      10,000 questions "would merging these two close a cycle", near and far pairs mixed,
-             with every tenth legal pair merged: microseconds per query
+  query      10,000 questions "would merging these two close a cycle", near and far pairs mixed:
+             microseconds per query
+  merge      pairs of neighbours tried and merged where legal: microseconds per merge
   all_but_verify   build + deps + live + order + the 10,000 queries
 
 `growth` is the figure at the largest size over that at the smallest. The cycle collector is paused
@@ -36,6 +37,7 @@ from treadle.ir.spec import violations
 from treadle.ir.types import Buffer
 
 QUERIES = 10_000
+MERGES = 2_000
 ROWS, COLUMNS = 64, 128
 
 
@@ -167,17 +169,27 @@ def build(make: Callable[[int], Program], n: int) -> Program:
 
 
 def ask(order: MergeOrder, n: int) -> int:
-    """Near and far pairs in turn; every tenth legal one is merged."""
+    """Near and far pairs in turn."""
     rng = random.Random(0)
     legal = 0
     for k in range(QUERIES):
         a = rng.randrange(n)
         b = rng.randrange(n) if k % 2 else min(n - 1, a + rng.randrange(1, 20))
-        if a != b and not order.would_cycle(a, b):
-            legal += 1
-            if legal % 10 == 0:
-                order.merge(a, b)
+        legal += a != b and not order.would_cycle(a, b)
     return legal
+
+
+def merge_neighbours(order: MergeOrder, n: int) -> int:
+    """What a fusion pass does: try pairs that are near each other, merge the legal ones."""
+    rng = random.Random(1)
+    merged = 0
+    for _ in range(MERGES):
+        a = rng.randrange(n)
+        b = min(n - 1, a + rng.randrange(1, 8))
+        if order.group_of(a) != order.group_of(b) and not order.would_cycle(a, b):
+            order.merge(a, b)
+            merged += 1
+    return merged
 
 
 def measure_once(make: Callable[[int], Program], n: int) -> dict[str, float]:
@@ -191,12 +203,18 @@ def measure_once(make: Callable[[int], Program], n: int) -> dict[str, float]:
     assert live.peak().bytes > 0
     order, ordering = timed(lambda: MergeOrder(count, deps.edges))
     legal, asking = timed(lambda: ask(order, count))
+    merged, merging = timed(lambda: merge_neighbours(order, count))
     assert legal > 0
+    assert merged > 0
     row = {"build": building, "verify": verifying, "deps": depending, "live": living}
     row["order"] = ordering
     # What is held below 1.3 times from 1,000 to 100,000 operations.
     row["all_but_verify"] = building + depending + living + ordering + asking
-    return {**{k: v / count for k, v in row.items()}, "query": asking / QUERIES}
+    return {
+        **{k: v / count for k, v in row.items()},
+        "query": asking / QUERIES,
+        "merge": merging / merged,
+    }
 
 
 def measure(make: Callable[[int], Program], n: int) -> dict[str, float]:
@@ -211,7 +229,7 @@ def main() -> None:
     p.add_argument("--families", default=",".join(FAMILIES))
     args = p.parse_args()
     sizes = [int(s) for s in args.sizes.split(",")]
-    data: dict[str, Any] = {"unit": "CPU microseconds per operation (query: per query)"}
+    data: dict[str, Any] = {"unit": "CPU microseconds per operation (query, merge: each)"}
     for name in args.families.split(","):
         rows = {n: measure(FAMILIES[name], n) for n in sizes}
         first, last = rows[sizes[0]], rows[sizes[-1]]
