@@ -37,7 +37,7 @@ from treadle.ir.spec import violations
 from treadle.ir.types import Buffer
 
 QUERIES = 10_000
-MERGES = 2_000
+MERGE_TRIES_PER_OP = 0.5
 ROWS, COLUMNS = 64, 128
 
 
@@ -183,7 +183,7 @@ def merge_neighbours(order: MergeOrder, n: int) -> int:
     """What a fusion pass does: try pairs that are near each other, merge the legal ones."""
     rng = random.Random(1)
     merged = 0
-    for _ in range(MERGES):
+    for _ in range(int(n * MERGE_TRIES_PER_OP)):
         a = rng.randrange(n)
         b = min(n - 1, a + rng.randrange(1, 8))
         if order.group_of(a) != order.group_of(b) and not order.would_cycle(a, b):

@@ -14,7 +14,7 @@ from math import gcd
 from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Nop, Operation, Program
-from treadle.ir.spec_body import facts_of, storage_limit
+from treadle.ir.spec_facts import facts_of, storage_limit
 from treadle.ir.types import Buffer, BufferKind
 
 
@@ -183,7 +183,7 @@ def can_meet(a: Access, b: Access) -> bool:
     """Whether two accesses of one storage may touch the same element; False is a proof."""
     if a.map is None or b.map is None:
         return True
-    if a.map.index is b.map.index and a.map.domain == b.map.domain:
+    if a.map.index is b.map.index and a.map.domain == b.map.domain and a.width == b.width:
         return True
     one, other = a.byte_reach, b.byte_reach
     if one is None or other is None:

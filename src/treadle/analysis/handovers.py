@@ -6,7 +6,7 @@ from collections.abc import Sequence
 class HandOvers:
     """Who may take whose block, who does, and how large the block is that a storage lives in."""
 
-    __slots__ = ("block", "giver", "heir", "host", "sizes", "taker")
+    __slots__ = ("among", "block", "giver", "heir", "host", "sizes", "taker")
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
@@ -15,6 +15,7 @@ class HandOvers:
         self.taker: dict[int, int] = {}
         self.host: dict[int, int] = {}
         self.heir: dict[int, int] = {}
+        self.among: dict[int, frozenset[int]] = {}  # steps that may share the block of an out
         self.block: dict[int, int] = {}  # bytes of the block that an effective out lives in
 
     def block_bytes(self, i: int) -> int:

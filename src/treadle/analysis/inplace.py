@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
 from treadle.core.verdict import YES, Verdict, check_rules, no
+from treadle.index import Facts
 from treadle.ir.program import Grouped, Loop, Operation, Program
 
 
@@ -89,8 +90,8 @@ def blocks_fit(c: Candidate) -> Verdict:
         return no("INP004", output=out.device, input=inp.device)
     if out.dtype.itemsize != inp.dtype.itemsize:
         return no("INP004", output=str(out.dtype), input=str(inp.dtype))
-    same = out.storage_numel is inp.storage_numel
-    if not same and (out.storage_numel.free or out.storage_bytes > inp.storage_bytes):
+    # For every run-time size: what fits by its hint need not fit in the next call.
+    if not Facts().at_most(out.storage_numel, inp.storage_numel):
         return no("INP004", output=out.storage_bytes, input=inp.storage_bytes)
     return YES
 
@@ -104,6 +105,8 @@ def indices_agree(c: Candidate) -> Verdict:
             return no("INP005", buffer=a.buffer, index=shown)
         if a.map != both[0].map:
             return no("INP005", left=str(both[0].map), right=str(a.map))
+        if a.width != both[0].width:
+            return no("INP005", left=f"{both[0].width} bytes", right=f"{a.width} bytes")
     return YES
 
 

@@ -74,7 +74,9 @@ class Liveness:
             self._merge_groups()
             if self.policy.in_place:
                 for pair in in_place_pairs(program):
-                    self.timeline.hand_over(pair.out, pair.inp)
+                    # The rules looked at this kernel: one merged with others is another kernel.
+                    kernel = [self.deps.position[x.name] for x in self._leaves_of(pair.op)]
+                    self.timeline.hand_over(pair.out, pair.inp, among=kernel)
 
     # -- what is ---------------------------------------------------------------------------
     def peak(self) -> PeakPoint:
@@ -151,8 +153,10 @@ class Liveness:
     # -- names -----------------------------------------------------------------------------
     def step_of(self, op: str) -> int:
         """The step an operation (leaf or group) belongs to."""
-        leaf = self.program.op_by_name[op].leaves[0]
-        return self.deps.position[leaf.name]
+        return self.deps.position[self._leaves_of(op)[0].name]
+
+    def _leaves_of(self, op: str) -> tuple[Operation, ...]:
+        return self.program.op_by_name[op].leaves
 
     def name_of(self, step: int) -> str:
         """The operation a step is: the group's name for a merged one of the program."""

@@ -1,4 +1,4 @@
-"""May two operations be put into one group: the rule about cycles, with the path that forbids it."""
+"""May two operations be put into one group: the rule about cycles, with the forbidding path."""
 
 from __future__ import annotations
 

@@ -285,11 +285,13 @@ class Timeline:
         self._attach(moving, touched, stay, drops)
         return stay
 
-    def hand_over(self, out: str, inp: str) -> None:
+    def hand_over(self, out: str, inp: str, among: Iterable[int] | None = None) -> None:
         """Declare that storage ``out`` may take over the block of ``inp`` where the order allows.
 
         It is effective when ``inp`` is freeable and last used by the step that produces ``out``,
-        ``out`` fits into ``inp``, and neither is dropped. A storage gives and takes at most once.
+        ``out`` fits into ``inp``, and neither is dropped; and, if ``among`` names the steps that
+        may share the block, while no other that uses ``inp`` is merged into the producing one.
+        A storage gives and takes at most once.
         """
         taker, giver = self._index_of(out), self._index_of(inp)
         if taker in self._pairs.giver:
@@ -302,6 +304,8 @@ class Timeline:
             raise ValueError(f"handing {inp!r} to {out!r} would close a circle of hand-overs")
         self._pairs.giver[taker] = giver
         self._pairs.taker[giver] = taker
+        if among is not None:
+            self._pairs.among[taker] = frozenset(among)
         self._undo.append((Timeline._withdraw, (taker, giver)))
         self._settle((taker,))
 
@@ -565,7 +569,14 @@ class Timeline:
             and self._leader[self._ends[inp]] == self._leader[taker.producer]
             and not self._is_dropped(inp)
             and not self._is_dropped(out)
+            and not self._is_used_by_others(out, inp, self._leader[taker.producer])
         )
+
+    def _is_used_by_others(self, out: int, inp: int, step: int) -> bool:
+        """Tell whether a merged step has members that use ``inp`` and may not share its block."""
+        among = self._pairs.among.get(out)
+        members = () if among is None else self._members_of(step)
+        return any(m not in among and inp in self._touched(m) for m in members if among)
 
     def _settle_hand_overs(self, touched: Iterable[int]) -> Iterable[int]:
         """Re-decide every pair with one of these storages; return what is to be charged again."""
@@ -587,4 +598,5 @@ class Timeline:
             self._pairs.switch(out, inp, False, changed)
         del self._pairs.giver[out]
         del self._pairs.taker[inp]
+        self._pairs.among.pop(out, None)
         self._settle(changed)
