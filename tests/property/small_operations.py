@@ -29,6 +29,7 @@ class Draft:
         self.floats: list[Buffer] = []
         self.whole: list[Buffer] = []
         self.filled: list[Buffer] = []
+        self.under_way: list[Buffer] = []
         self.extents: list[Expr] = [as_expr(n) for n in (4, 3, 2, 5, 1, 8, 0)]
         self.count = 0
 
@@ -278,7 +279,7 @@ def tuple_call(d: Draft) -> None:
 
 
 def communicate(d: Draft) -> None:
-    """A collective that fills or changes a buffer, and the wait for it."""
+    """A collective that fills or changes a buffer, and the wait for it, at once or later."""
     roots = [b for b in d.floats if b.view_of is None]
     target, source = d.one_of(roots), d.source()
     in_place = source.name == target.name
@@ -290,7 +291,15 @@ def communicate(d: Draft) -> None:
         name=d.fresh("start"),
         group="world",
     )
-    d.builder.wait(target, name=d.fresh("wait"))
+    if d.maybe():
+        d.builder.wait(target, name=d.fresh("wait"))
+    else:
+        d.under_way.append(target)
+
+
+def finish(d: Draft) -> None:
+    """The wait for a collective that was started some time ago."""
+    d.builder.wait(d.under_way.pop(0), name=d.fresh("wait"), **d.rest())
 
 
 MOVES: Mapping[str, Callable[[Draft], None]] = {
@@ -306,5 +315,6 @@ MOVES: Mapping[str, Callable[[Draft], None]] = {
     "allocate": allocate,
     "tuple_call": tuple_call,
     "communicate": communicate,
+    "finish": finish,
 }
 LOOP_MOVES = ("pointwise", "fill", "update", "accumulate", "scatter", "reduction", "running")

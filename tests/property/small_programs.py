@@ -24,7 +24,7 @@ from treadle.ir.program import Call, Foreach, Fused, Group, Grouped, Loop, Nop, 
 from treadle.ir.spec import violations
 from treadle.ir.types import Buffer, DType, Layout
 
-SHAPES = ((8,), (12,), (3, 4), (4, 2), (1,), (2, 2, 2), ())
+SHAPES = ((8,), (16,), (12,), (3, 4), (4, 2), (4, 4), (1,), (2, 2, 2), ())
 DENSE, GAPS, REVERSED = "dense", "gaps", "reversed"
 
 
@@ -58,13 +58,17 @@ EXTERNS: Mapping[str, ExternFn] = {"mix": _mix, "split": _split}
 
 def _declare(d: Draft, sizes: Sequence[Symbol]) -> None:
     b = d.builder
-    for k in range(d.number(1, 2)):
+    # Crowded: hardly anything but windows onto one storage, so that most operations meet.
+    crowded = d.maybe()
+    for k in range(1 if crowded else d.number(1, 2)):
         shape = _shape(d, sizes)
         d.floats.append(b.input(f"x{k}", "f32", shape, donated=d.maybe()))
     d.whole.append(b.input("at", "i64", [8]))
-    for k in range(d.number(1, 3)):
+    for k in range(1 if crowded else d.number(1, 3)):
         d.floats.append(_root(d, f"t{k}", sizes))
-    for k in range(d.number(0, 3)):
+    if crowded:
+        b.nop(d.floats[-1], name="begin")
+    for k in range(d.number(2, 4) if crowded else d.number(0, 3)):
         view = _view(d, f"v{k}")
         if view is not None:
             d.floats.append(b._declare(view))
@@ -152,7 +156,7 @@ class _Known:
 def small_programs(
     draw: st.DrawFn,
     *,
-    max_ops: int = 7,
+    max_ops: int = 9,
     moves: Sequence[str] = tuple(MOVES),
     groups: bool = False,
     run_time_sizes: bool = True,
@@ -166,17 +170,22 @@ def small_programs(
     program = b.build()
     known = _Known(size_choices(program))
     known.begin(program)
-    for _ in range(d.number(1, max_ops)):
+    known.accepts(program, program.ops)
+    for _ in range(d.number(2, max_ops)):
         d.filled = [x for x in d.floats if known.is_full(program, x.name)]
         before = list(b._ops)
         try:
-            MOVES[draw(st.sampled_from(moves))](d)
-        except (ValueError, AssertionError):
+            MOVES["finish" if d.under_way and d.maybe() else draw(st.sampled_from(moves))](d)
+        except (ValueError, AssertionError, IndexError):
             b._ops = before
             continue
         program = b.build()
         if violations(program) or not known.accepts(program, b._ops[len(before) :]):
             b._ops = before
+    for target in d.under_way:
+        b.wait(target, name=d.fresh("wait"))
+        if violations(b.build()):
+            b._ops.pop()
     b.outputs = _outputs(d)
     if groups:
         b._ops = list(_grouped(d, b._ops))

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from treadle.index import Expr, Kind, Symbol, evaluate
 from treadle.ir.body import Numbered, number_of
 from treadle.ir.effects import effects
-from treadle.ir.program import Loop, Nop, Operation, Program
+from treadle.ir.program import Collective, Loop, Nop, Operation, Program, Wait
 from treadle.ir.types import Buffer, BufferKind
 
 Cell: TypeAlias = tuple[str, int]
@@ -36,12 +36,28 @@ def touched(program: Program, op: Operation, sizes: Sizes) -> Touched:
     if isinstance(op, Loop):
         return _by_loop(program, op, sizes)
     of = effects(op)
-    reads = [c for n in (*of.reads, *of.mutates) for c in cells_of(program, n, sizes)]
+    seen = (*of.reads, *of.mutates, *(_still_sent(program, op) if isinstance(op, Wait) else ()))
+    reads = [c for n in seen for c in cells_of(program, n, sizes)]
     written = [c for n in (*of.writes, *of.mutates) for c in cells_of(program, n, sizes)]
     if isinstance(op, Nop):
         roots = [n for n in op.writes if program.storage_of(n) == n]
         written += [c for n in roots for c in all_cells(program, n, sizes)]
     return Touched(frozenset(reads), frozenset(written), frozenset(written))
+
+
+def _still_sent(program: Program, wait: Wait) -> tuple[str, ...]:
+    """What the collective that is waited for was given: it may read it until then."""
+    root = program.storage_of(wait.buffer)
+    found: tuple[str, ...] = ()
+    for op in program.leaves:
+        if op is wait:
+            break
+        of = effects(op)
+        if isinstance(op, Collective) and root in map(
+            program.storage_of, (*of.writes, *of.mutates)
+        ):
+            found = of.reads
+    return found
 
 
 def cells_of(program: Program, name: str, sizes: Sizes) -> Iterator[Cell]:

@@ -13,7 +13,7 @@ from math import gcd
 
 from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
 from treadle.ir.effects import effects
-from treadle.ir.program import Loop, Nop, Operation, Program
+from treadle.ir.program import Collective, Loop, Nop, Operation, Program, Wait
 from treadle.ir.spec_facts import facts_of, storage_limit
 from treadle.ir.types import Buffer, BufferKind
 
@@ -104,7 +104,20 @@ def _reaches_all(indices: IndexMap, numel: Expr) -> bool:
 
 def accesses(program: Program) -> dict[str, tuple[Access, ...]]:
     """The accesses of every leaf operation, reads before writes, by operation name."""
-    return {op.name: tuple(_of_operation(op, program)) for op in program.leaves}
+    found: dict[str, tuple[Access, ...]] = {}
+    sending: dict[str, tuple[str, ...]] = {}
+    for op in program.leaves:
+        own = tuple(_of_operation(op, program))
+        if isinstance(op, Wait):
+            # Until then the collective may still read what it was given.
+            given = sending.get(program.storage_of(op.buffer), ())
+            own = (*[Access(op.name, n, program.storage_of(n), False) for n in given], *own)
+        found[op.name] = own
+        if isinstance(op, Collective):
+            of = effects(op)
+            for name in (*of.writes, *of.mutates):
+                sending[program.storage_of(name)] = of.reads
+    return found
 
 
 def _of_operation(op: Operation, program: Program) -> Iterator[Access]:

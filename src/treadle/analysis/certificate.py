@@ -6,11 +6,11 @@ operations, looks at the dependences of the first and at nothing but positions i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from treadle.analysis.deps import dependences
+from treadle.analysis.deps import Dep, Dependences, dependences
 from treadle.core.errors import Violation
-from treadle.ir.effects import effects
+from treadle.ir.effects import acts_by_itself, effects
 from treadle.ir.program import Program
 
 
@@ -21,12 +21,38 @@ def certify(before: Program, after: Program) -> list[Violation]:
 
 
 def _order_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
-    """CERT001: of two dependent operations that are both there, the source still comes first."""
+    """CERT001: of two dependent operations that are both there, the source still comes first.
+
+    Also of two that depended through operations which are gone.
+    """
     deps = dependences(before)
-    for d in deps.deps:
-        source, target = deps.names[d.source], deps.names[d.target]
-        if source in place and target in place and place[source] > place[target]:
-            yield Violation("CERT001", f"it stands before {source}; {d.reason}", target)
+    at = [place.get(name) for name in deps.names]
+    # For each operation that is gone, those still there that it came behind.
+    behind: dict[int, dict[int, None]] = {}
+    for target, name in enumerate(deps.names):
+        stands = at[target]
+        if stands is None:
+            found = (_still_there(d.source, at, behind) for d in deps.into[target])
+            behind[target] = {s: None for sources in found for s in sources}
+            continue
+        for d in deps.into[target]:
+            for source in _still_there(d.source, at, behind):
+                other = at[source]
+                if other is not None and other > stands:
+                    yield _misplaced(deps, d, source, name)
+
+
+def _still_there(
+    source: int, at: list[int | None], behind: dict[int, dict[int, None]]
+) -> Iterable[int]:
+    return (source,) if at[source] is not None else behind[source]
+
+
+def _misplaced(deps: Dependences, d: Dep, source: int, target: str) -> Violation:
+    through = "" if source == d.source else f" through {deps.names[d.source]}, which is gone"
+    return Violation(
+        "CERT001", f"it stands before {deps.names[source]}{through}; {d.reason}", target
+    )
 
 
 def _values_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
@@ -40,6 +66,8 @@ def _values_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
     for op in before.leaves:
         if op.name in place:
             continue
+        if acts_by_itself(op):
+            yield Violation("CERT002", "it is gone, yet it acts by itself", op.name)
         of = effects(op)
         for name in (*of.writes, *of.mutates):
             if before.storage_of(name) in outputs:

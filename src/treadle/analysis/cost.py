@@ -137,8 +137,8 @@ def _call_flops(program: Program, op: Operation) -> float:
     if base not in ("mm", "bmm", "addmm", "baddbmm", "matmul") or not of.writes:
         return 0.0
     out = program.by_name[of.writes[0]]
-    left = next(program.by_name[n] for n in of.reads if len(program.by_name[n].layout.sizes) > 1)
-    return 2.0 * hint(out.numel) * hint(left.layout.sizes[-1])
+    matrices = [b for n in of.reads if len((b := program.by_name[n]).layout.sizes) > 1]
+    return 2.0 * hint(out.numel) * hint(matrices[0].layout.sizes[-1]) if matrices else 0.0
 
 
 def _of_nothing(program: Program, op: Operation) -> Work:

@@ -14,7 +14,7 @@ from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
 from treadle.core.verdict import YES, Verdict, check_rules, no
 from treadle.index import Facts
-from treadle.ir.program import Grouped, Loop, Operation, Program
+from treadle.ir.program import Foreach, Grouped, Loop, Operation, Program
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,26 @@ def reads_come_first(c: Candidate) -> Verdict:
     stored_by = None
     for leaf in c.op.leaves:
         assert isinstance(leaf, Loop)
-        stored_here = False
         for at in leaf.body.walk():
             stmt = at.stmt
             if stmt.op == "store" and c.program.storage_of(str(stmt.attrs[0])) == c.out:
-                stored_by, stored_here = leaf.name, True
+                stored_by = leaf.name
             elif stmt.op == "load" and c.program.storage_of(str(stmt.attrs[0])) == c.inp:
                 if stored_by is not None:
                     return no("INP006", stored_by=stored_by, read_by=leaf.name)
-            elif stmt.op in ("reduce", "scan", "sort") and stored_here:
+            elif stmt.op in ("reduce", "scan", "sort") and stored_by is not None:
                 # Generated code may run over the reduction loops once more and load again.
-                return no("INP006", stored_by=leaf.name, then=stmt.op)
-    return YES
+                return no("INP006", stored_by=stored_by, then=stmt.op)
+    return _in_one_kernel(c)
+
+
+def _in_one_kernel(c: Candidate) -> Verdict:
+    """INP006 also for members of a Foreach, which know no order: only one may touch the block."""
+    if not isinstance(c.op, Foreach):
+        return YES
+    touching = {a.op for a in c.touches if a.storage in (c.out, c.inp)}
+    members = [m.name for m in c.op.members if touching & {leaf.name for leaf in m.leaves}]
+    return YES if len(members) == 1 else no("INP006", stored_by=members[-1], beside=members[0])
 
 
 IN_PLACE_RULES: tuple[Callable[[Candidate], Verdict], ...] = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.analysis.deps import Dependences, dependences
-from treadle.analysis.inplace import in_place_pairs
+from treadle.analysis.inplace import boundary, in_place_pairs
 from treadle.analysis.timeline import Storage, Timeline
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
@@ -73,10 +73,7 @@ class Liveness:
             self.timeline = Timeline(len(program.leaves), _storages(program, self.policy))
             self._merge_groups()
             if self.policy.in_place:
-                for pair in in_place_pairs(program):
-                    # The rules looked at this kernel: one merged with others is another kernel.
-                    kernel = [self.deps.position[x.name] for x in self._leaves_of(pair.op)]
-                    self.timeline.hand_over(pair.out, pair.inp, among=kernel)
+                self._hand_over_blocks()
 
     # -- what is ---------------------------------------------------------------------------
     def peak(self) -> PeakPoint:
@@ -177,6 +174,16 @@ class Liveness:
             drop = self.policy.drop_internal and isinstance(op, Fused | MixOrder)
             for m in members[1:]:
                 self.timeline.merge(members[0], m, at=members[0], drop_internal=drop)
+
+    def _hand_over_blocks(self) -> None:
+        # The blocks of inputs that are not counted are not there to be taken over.
+        inputs = self.program.derive(boundary).inputs
+        absent = frozenset[str]() if self.policy.include_inputs else inputs
+        for pair in in_place_pairs(self.program):
+            if pair.inp not in absent:
+                # The rules looked at this kernel: one merged with others is another kernel.
+                kernel = [self.deps.position[leaf.name] for leaf in self._leaves_of(pair.op)]
+                self.timeline.hand_over(pair.out, pair.inp, among=kernel)
 
 
 def _is_one_step(op: Operation) -> bool:

@@ -289,9 +289,8 @@ class Timeline:
         """Declare that storage ``out`` may take over the block of ``inp`` where the order allows.
 
         It is effective when ``inp`` is freeable and last used by the step that produces ``out``,
-        ``out`` fits into ``inp``, and neither is dropped; and, if ``among`` names the steps that
-        may share the block, while no other that uses ``inp`` is merged into the producing one.
-        A storage gives and takes at most once.
+        ``out`` fits into ``inp``, neither is dropped, and the step has no member that uses ``inp``
+        but is not ``among`` those named. A storage gives and takes at most once.
         """
         taker, giver = self._index_of(out), self._index_of(inp)
         if taker in self._pairs.giver:
@@ -574,9 +573,8 @@ class Timeline:
 
     def _is_used_by_others(self, out: int, inp: int, step: int) -> bool:
         """Tell whether a merged step has members that use ``inp`` and may not share its block."""
-        among = self._pairs.among.get(out)
-        members = () if among is None else self._members_of(step)
-        return any(m not in among and inp in self._touched(m) for m in members if among)
+        among = self._pairs.among.get(out, frozenset(self._members_of(step)))
+        return any(inp in self._touched(m) for m in self._members_of(step) if m not in among)
 
     def _settle_hand_overs(self, touched: Iterable[int]) -> Iterable[int]:
         """Re-decide every pair with one of these storages; return what is to be charged again."""

@@ -196,8 +196,13 @@ _NAME = r"[A-Za-z_][A-Za-z_0-9.]*"
 # `%3` is a value where an operand may stand, and `% 3` a remainder after one.
 _OPERAND = re.compile(rf"\s*(?:(\d+)|(\*\*|//|[-+*(),])|({_NAME}|%\d+))")
 _AFTER_OPERAND = re.compile(rf"\s*(?:(\d+)|(\*\*|//|[-+*%(),])|({_NAME}))")
+# No text may make an expression that is hard to work with, however short the text is.
 MAX_DEPTH = 60  # five Python frames each: well below the recursion limit
 MAX_POWER = 16
+MAX_TERMS = 500
+MAX_FACTORS = 64
+MAX_ARGUMENTS = 64
+MAX_BITS = 256
 
 _FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Expr]]] = {
     "min": (1, None, minimum),
@@ -242,10 +247,11 @@ def parse_prefix(
 
 
 class _Parser:
-    """Recursive descent over `text`; depth and powers are bounded so no input can hang it."""
+    """Recursive descent over `text`; depth and growth are bounded so no input can hang it."""
 
     __slots__ = (
-        "at", "default", "depth", "name", "needs_whole", "number", "op", "scope", "start", "text",
+        "at", "default", "depth", "heights", "name", "needs_whole", "number", "op", "scope",
+        "start", "text",
     )  # fmt: skip
 
     def __init__(
@@ -259,6 +265,7 @@ class _Parser:
         self.text, self.scope, self.default = text, scope, default
         self.at, self.depth, self.start, self.needs_whole = at, 0, at, whole
         self.number = self.op = self.name = ""
+        self.heights: dict[Expr, int] = {}
         self.advance()
 
     def advance(self) -> None:
@@ -292,7 +299,7 @@ class _Parser:
         while self.op in ("+", "-"):
             sign = 1 if self.op == "+" else -1
             self.advance()
-            result = add(result, mul(self.product(), sign))
+            result = self.bounded(add(result, mul(self.product(), sign)))
         self.depth -= 1
         return result
 
@@ -303,11 +310,11 @@ class _Parser:
             self.advance()
             right = self.unary()
             if op == "*":
-                result = mul(result, right)
+                result = self.times(result, right)
                 continue
             if right.value == 0:
                 raise IndexSyntaxError(self.text, column, "a divisor that is not zero")
-            result = floordiv(result, right) if op == "//" else mod(result, right)
+            result = self.bounded(floordiv(result, right) if op == "//" else mod(result, right))
         return result
 
     def unary(self) -> Expr:
@@ -323,13 +330,44 @@ class _Parser:
         if self.op != "**":
             return base
         self.advance()
-        if not self.number or not 0 < int(self.number[:9]) <= MAX_POWER:
+        if not self.number or len(self.number) > 9 or not 0 < int(self.number) <= MAX_POWER:
             raise self.fail(f"a power between 1 and {MAX_POWER}")
         result = base
         for _ in range(int(self.number) - 1):
-            result = mul(result, base)
+            result = self.times(result, base)
         self.advance()
         return result
+
+    def times(self, a: Expr, b: Expr) -> Expr:
+        """The product, refused before it is made if it would have too many terms."""
+        if len(a.terms) * len(b.terms) > MAX_TERMS:
+            raise self.fail(f"an expression of at most {MAX_TERMS} terms")
+        return self.bounded(mul(a, b))
+
+    def bounded(self, e: Expr) -> Expr:
+        """`e` itself, if it is of a size and height that can be worked with."""
+        terms = e.terms
+        if len(terms) > MAX_TERMS:
+            raise self.fail(f"an expression of at most {MAX_TERMS} terms")
+        if max([e.const, *[c for _, c in terms]], key=abs).bit_length() > MAX_BITS:
+            raise self.fail(f"numbers of at most {MAX_BITS} bits")
+        if e.plain:
+            return e
+        if any(len(base.factors) > MAX_FACTORS for base, _ in e.terms):
+            raise self.fail(f"at most {MAX_FACTORS} factors")
+        if self.height(e) > MAX_DEPTH:
+            raise self.fail(f"at most {MAX_DEPTH} divisions inside each other")
+        return e
+
+    def height(self, e: Expr) -> int:
+        """How deep divisions, minima and maxima stand inside each other."""
+        known = self.heights.get(e)
+        if known is None:
+            # What an expression is made of was measured before, so this does not go deep.
+            inner = [f for base, _ in e.terms for f in base.factors if f.children]
+            parts = [self.height(part) for f in inner for part in f.children]
+            known = self.heights[e] = max(parts, default=-1) + 1
+        return known
 
     def atom(self) -> Expr:
         if self.number:
@@ -366,12 +404,14 @@ class _Parser:
         while self.op == ",":
             self.advance()
             args.append(self.sum())
+            if len(args) > MAX_ARGUMENTS:
+                raise self.fail(f"at most {MAX_ARGUMENTS} arguments")
         self.expect(")")
         if len(args) < low or (high is not None and len(args) > high):
             count = low if high == low else f"at least {low}"
             raise IndexSyntaxError(self.text, column, f"{count} argument(s) for {name}")
         try:
-            return build(*args)
+            return self.bounded(build(*args))
         except ZeroDivisionError:
             raise IndexSyntaxError(self.text, column, "a divisor that is not zero") from None
 

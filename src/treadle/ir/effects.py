@@ -54,6 +54,21 @@ def effects(op: Operation) -> Effects:
     return found
 
 
+def acts_by_itself(op: Operation) -> bool:
+    """Whether a leaf does more than write buffers, so that it must stay even if nobody reads them.
+
+    Side effects, communication (other ranks wait for it), assertions, impure assembly.
+    """
+    if isinstance(op, Collective | Wait):
+        return True
+    if isinstance(op, Loop):
+        return any(
+            at.stmt.op == "assert" or (at.stmt.op == "inline_asm" and not at.stmt.attr("is_pure"))
+            for at in op.body.walk()
+        )
+    return isinstance(op, Call) and op.has_side_effects
+
+
 def refs(args: Iterable[Arg]) -> list[str]:
     """The buffers named in call arguments, nested lists included."""
     found: list[str] = []

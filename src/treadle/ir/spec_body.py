@@ -1,19 +1,23 @@
-"""Rules about loop bodies: form, types, bounds, and stores that cannot race."""
+"""Rules about loop bodies: form, types, names and bounds (races: see `spec_races`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from treadle.core.errors import Violation
-from treadle.index import Domain, Expr, Facts, Interval, Kind, Symbol
-from treadle.ir.body import Body, Numbered, Stmt, number_of, value_symbol
+from treadle.index import Expr, Facts, FloorDiv, Kind, Mod, Symbol
+from treadle.ir.body import Body, Literal, Numbered, Scalar, Stmt, number_of
 from treadle.ir.effects import effects
-from treadle.ir.ops import OPS, STORE_MODES
+from treadle.ir.ops import OPS, SCAN_COMBINES, STORE_MODES
 from treadle.ir.program import Loop, Program
-from treadle.ir.types import Buffer, BufferKind
-from treadle.ir.typing import BodyTypeError, infer_types
+from treadle.ir.spec_facts import facts_of, storage_limit
+from treadle.ir.spec_names import PLAIN_NAME
+from treadle.ir.spec_races import RACE_RULES
+from treadle.ir.types import BufferKind, DType
+from treadle.ir.typing import BodyTypeError, ValueType, infer_types
 
 BodyRule = Callable[[Body, Program], Iterator[tuple[str, str]]]
+BITWISE_MODES = frozenset({"atomic_and", "atomic_or", "atomic_xor"})
 
 
 def bodies_are_sound(program: Program) -> Iterator[Violation]:
@@ -51,6 +55,9 @@ def _at(n: Numbered) -> str:
 
 def form(body: Body, program: Program) -> Iterator[tuple[str, str]]:
     """IR009: known operations, right arity, operands defined before and in view."""
+    for v in body.domain.vars:
+        if v in body.reduce.vars:
+            yield "IR009", f"loop {v} is both an iteration loop and a reduction loop"
     yield from _form_of_block(body.stmts, [0], set(), "")
 
 
@@ -71,6 +78,7 @@ def _form_of_block(
             wanted = ", ".join(definition.attrs) or "none"
             yield "IR009", f"{here} has {len(stmt.attrs)} attributes; it takes {wanted}"
             continue
+        yield from _form_of_operands(stmt, here)
         for a in stmt.args:
             if a not in visible:
                 yield "IR009", f"{here} uses %{a}, which is not defined before it in view"
@@ -80,6 +88,18 @@ def _form_of_block(
             yield from _form_of_block(stmt.region, counter, inner, stmt.op)
         if definition.produces:
             visible.add(number)
+
+
+def _form_of_operands(stmt: Stmt, here: str) -> Iterator[tuple[str, str]]:
+    """Operands of the operations that take several: a scan as its combine says, a sort one."""
+    if stmt.op == "scan" and stmt.attrs[0] not in SCAN_COMBINES:
+        yield "IR009", f"unknown combination '{stmt.attrs[0]}'"
+    if stmt.op == "scan" and stmt.attrs[0] != "region":
+        wanted = 2 if stmt.attrs[0] in ("argmax", "argmin") else 1
+        if len(stmt.args) != wanted:
+            yield "IR009", f"{here} {stmt.attrs[0]} takes {wanted} operands, not {len(stmt.args)}"
+    elif stmt.op in ("scan", "sort", "reduce") and not stmt.args:
+        yield "IR009", f"{here} takes at least one operand"
 
 
 def _form_of_place(stmt: Stmt, here: str, owner: str, last: bool) -> Iterator[tuple[str, str]]:
@@ -110,9 +130,41 @@ def types(body: Body, program: Program) -> Iterator[tuple[str, str]]:
                 yield "IR010", f"{at.stmt.op} of {buffer.name}, which is a {buffer.kind.value}"
                 return
     try:
-        infer_types(body, program.by_name)
+        found = infer_types(body, program.by_name)
     except BodyTypeError as e:
         yield "IR010", str(e)
+        return
+    for at in body.walk():
+        yield from _types_of_bits(at, found, program)
+        for a in at.stmt.attrs:
+            if isinstance(a, Literal) and not _is_number(a.value):
+                yield "IR010", f"{_at(at)}: {a.value!r} is no number"
+
+
+def _types_of_bits(
+    at: Numbered, found: list[ValueType], program: Program
+) -> Iterator[tuple[str, str]]:
+    """What looks at bits needs values that have the bits in question."""
+    stmt = at.stmt
+    if stmt.op == "bitcast":
+        given, to = found[stmt.args[0]], stmt.attrs[0]
+        if isinstance(given, DType) and isinstance(to, DType) and given.bits != to.bits:
+            yield "IR010", f"{_at(at)}: bitcast of {given} to {to}, which has another width"
+    if stmt.op == "store" and stmt.attrs[2] in BITWISE_MODES:
+        buffer = program.by_name[str(stmt.attrs[0])]
+        if buffer.dtype.is_float:
+            yield "IR010", f"{stmt.attrs[2]} of {buffer.name}, whose elements are {buffer.dtype}"
+
+
+def _is_number(value: Scalar) -> bool:
+    """Whether a literal can be an element; text such as "inf" can."""
+    if value is None:
+        return False
+    try:
+        float(value)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------------------- indices
@@ -127,6 +179,8 @@ def index_names(body: Body, program: Program) -> Iterator[tuple[str, str]]:
             yield "IR011", f"the extent {n} of loop {v} is not made of declared sizes"
         if v in sizes or any(v.name == s.name for s in sizes):
             yield "IR011", f"loop {v} has the name of a size"
+        if not PLAIN_NAME.fullmatch(v.name):
+            yield "IR011", f"loop {v.name!r} needs a plain name to be spoken of"
     visible: dict[int, set[int]] = {0: set()}
     for at in body.walk():
         if at.depth not in visible or at.depth > max(visible):
@@ -136,8 +190,17 @@ def index_names(body: Body, program: Program) -> Iterator[tuple[str, str]]:
         for e in at.stmt.attrs:
             if isinstance(e, Expr):
                 yield from _names_of(e, at, allowed, visible[at.depth])
+        if at.stmt.op == "bucketize":
+            yield from _names_of_size(at, sizes)
         if at.stmt.op == "indirect" and at.number is not None:
             visible[at.depth].add(at.number)
+
+
+def _names_of_size(at: Numbered, sizes: set[Symbol]) -> Iterator[tuple[str, str]]:
+    count = at.stmt.attrs[1]
+    assert isinstance(count, Expr)
+    if count.free - sizes:
+        yield "IR011", f"{_at(at)}: the number of boundaries {count} is not made of declared sizes"
 
 
 def _names_of(
@@ -151,29 +214,25 @@ def _names_of(
             yield "IR011", f"{_at(at)}: {s.name} in {e} is neither a loop nor a size"
 
 
-def facts_of(body: Body) -> Facts:
-    """What is known inside the body: loop extents, and sizes of indirect values."""
-    indirect: dict[Symbol, Expr] = {}
-    for at in body.walk():
-        if at.stmt.op == "indirect" and at.number is not None and at.stmt.attr("check"):
-            size = at.stmt.attr("size")
-            assert isinstance(size, Expr)
-            indirect[value_symbol(at.number)] = size
-    if not indirect:
-        return body.space.facts  # shared between all bodies over the same loops
-    return Facts({**dict(body.space.items()), **indirect})
-
-
 def bounds(body: Body, program: Program) -> Iterator[tuple[str, str]]:
     """IR012: every access is provably inside its buffer, or marked unproven, or under a mask."""
     facts = facts_of(body)
-    empty = any(n.value == 0 for n in body.space.extents)
+    wrong = [*_divisions(body, facts), *_overflows(body, facts)]
+    if wrong or any(n.value == 0 for n in body.domain.extents):
+        yield from wrong
+        return
+    # Where only reduction loops are empty, what does not use them still happens.
+    empty = {v for v, n in body.reduce.items() if n.value == 0}
     for at in body.walk():
-        if at.stmt.op not in ("load", "store") or empty:
+        if at.stmt.op == "bucketize" and at.depth == 0:
+            yield from _boundaries(at, facts, program)
+        if at.stmt.op not in ("load", "store"):
             continue
         buffer = program.by_name[str(at.stmt.attrs[0])]
         index = at.stmt.attrs[1]
         assert isinstance(index, Expr)
+        if index.free & empty:
+            continue
         limit = storage_limit(buffer, program)
         if facts.within(index, limit):
             continue
@@ -191,119 +250,51 @@ def bounds(body: Body, program: Program) -> Iterator[tuple[str, str]]:
             )
 
 
-def storage_limit(buffer: Buffer, program: Program) -> Expr:
-    """How many elements of `buffer`'s type its storage holds."""
-    root = program.by_name[program.storage_of(buffer.name)]
-    if root is buffer or root.dtype.itemsize == buffer.dtype.itemsize:
-        return root.storage_numel
-    return (root.storage_numel * root.dtype.itemsize) // buffer.dtype.itemsize
-
-
-# ----------------------------------------------------------------------------------- levels
-
-
-def varying(body: Body) -> list[bool]:
-    """For each value, whether it may differ between points of the reduction loops."""
-    reduce_vars = set(body.reduce.vars)
-    result: list[bool] = []
-    masks: list[bool] = []
+def _parts(body: Body) -> Iterator[tuple[Numbered, Expr]]:
+    """Every index expression of the body and all that it is made of, with its statement."""
     for at in body.walk():
-        del masks[at.depth :]
-        stmt = at.stmt
-        inner = any(result[a] for a in stmt.args) or any(masks)
-        for e in stmt.attrs:
-            if isinstance(e, Expr):
-                inner = inner or bool(e.free & reduce_vars)
-                inner = inner or any(
-                    result[number_of(s)] for s in e.free if s.kind is Kind.INDIRECT
-                )
-        if stmt.op == "reduce":
-            inner = False
-        elif stmt.op in ("scan", "sort"):
-            inner = True
-        if at.number is not None:
-            result.append(inner)
-        if stmt.region:
-            masks.append(inner)
-            # What the region yields is known only after it: assume it varies if a load may.
-            if _region_varies(stmt, reduce_vars):
-                result[-1] = True
-    return result
+        stack = [e for e in at.stmt.attrs if isinstance(e, Expr)]
+        while stack:
+            e = stack.pop()
+            if e.children:
+                stack.extend(e.children)
+                yield at, e
+            elif not isinstance(e, Symbol):
+                yield at, e
 
 
-def _region_varies(stmt: Stmt, reduce_vars: set[Symbol]) -> bool:
-    for inner in stmt.region:
-        exprs = [e for e in inner.attrs if isinstance(e, Expr)]
-        if any(e.free & reduce_vars for e in exprs) or _region_varies(inner, reduce_vars):
-            return True
-        if any(s.kind is Kind.INDIRECT for e in exprs for s in e.free):
-            return True
-    return False
+def _divisions(body: Body, facts: Facts) -> Iterator[tuple[str, str]]:
+    """IR012 for divisors that can be 0 at some point; sizes alone are taken to be more."""
+    for at, e in _parts(body):
+        if not isinstance(e, FloorDiv | Mod):
+            continue
+        low, high = facts.interval(e.den)
+        only_sizes = all(s.kind is Kind.SIZE for s in e.den.free) and (low, high) != (0, 0)
+        if not only_sizes and (low is None or low < 1) and (high is None or high > -1):
+            yield "IR012", f"{_at(at)}: {e} divides by {e.den}, which can be 0"
+            return
 
 
-def reductions_have_loops(body: Body, program: Program) -> Iterator[tuple[str, str]]:
-    """IR013: reduce, scan and sort need reduction loops, and reduction loops need one of them."""
-    combining = [at for at in body.walk() if at.stmt.op in ("reduce", "scan", "sort")]
-    if combining and not len(body.reduce):
-        yield "IR013", f"{_at(combining[0])}: {combining[0].stmt.op} without reduction loops"
-    if len(body.reduce) and not combining:
-        yield "IR013", "reduction loops, but nothing combines over them"
+def _overflows(body: Body, facts: Facts) -> Iterator[tuple[str, str]]:
+    """IR012 for expressions that are sure to leave 64 bits at some point, on the way included."""
+    for at, e in _parts(body):
+        steps = [facts.interval(e), *[facts.interval(base).scaled(c) for base, c in e.terms]]
+        known = [n for step in steps for n in step if n is not None]
+        if any(not -(2**63) <= n < 2**63 for n in known):
+            yield "IR012", f"{_at(at)}: {e} leaves 64 bits"
+            return
 
 
-def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]]:
-    """IR014: a plain store goes to another element at each point and meets no other access."""
-    varies = varying(body)
-    reduce_vars = set(body.reduce.vars)
-    seen: Mapping[str, list[Expr]] = _plain_indices(body, program)
-    facts = facts_of(body)
-    for name, index, mode, at in body.stores():
-        at_reduced = bool(index.free & reduce_vars)
-        if mode == "plain":
-            yield from _repeats(name, index, body.space if at_reduced else body.domain)
-            if not at_reduced and varies[at.stmt.args[0]]:
-                yield (
-                    "IR014",
-                    (
-                        f"store {name}[{index}] writes %{at.stmt.args[0]}, which differs along the "
-                        "reduction loops, to one element"
-                    ),
-                )
-        others = [
-            e
-            for e in seen[program.storage_of(name)]
-            if e is not index and not _apart(facts.interval(e), facts.interval(index))
-        ]
-        if others and mode == "plain":
-            yield (
-                "IR014",
-                (f"{name} is stored at {index} and touched at {others[0]} in the same body"),
-            )
-
-
-def _apart(a: Interval, b: Interval) -> bool:
-    """Whether two ranges of indices share no element."""
-    below = a.hi is not None and b.lo is not None and a.hi < b.lo
-    return below or (b.hi is not None and a.lo is not None and b.hi < a.lo)
-
-
-def _plain_indices(body: Body, program: Program) -> dict[str, list[Expr]]:
-    """Indices by storage, of loads and stores alike, each once."""
-    seen: dict[str, list[Expr]] = {}
-    touches = [(n, e) for n, e, _ in body.loads()] + [(n, e) for n, e, _, _ in body.stores()]
-    for name, index in touches:
-        row = seen.setdefault(program.storage_of(name), [])
-        if index not in row:
-            row.append(index)
-    return seen
-
-
-def _repeats(name: str, index: Expr, domain: Domain) -> Iterator[tuple[str, str]]:
-    if any(s.kind is Kind.INDIRECT for s in index.free):
-        return  # a scatter: which of equal indices wins is documented, not an error
-    for v, n in domain.items():
-        if n.value != 1 and v not in index.free:
-            message = f"store {name}[{index}] hits the same element at every step of loop {v}"
-            yield "IR014", message
+def _boundaries(at: Numbered, facts: Facts, program: Program) -> Iterator[tuple[str, str]]:
+    """IR012 for a search that looks beyond its buffer: it goes along the last dimension."""
+    buffer, size = program.by_name[str(at.stmt.attrs[0])], at.stmt.attrs[1]
+    assert isinstance(size, Expr)
+    step = buffer.layout.strides[-1] if buffer.layout.strides else 1
+    last = buffer.layout.offset + (size - 1) * step
+    limit = storage_limit(buffer, program)
+    if size.value != 0 and not (facts.nonnegative(last) and facts.less(last, limit)):
+        message = f"bucketize looks at {size} boundaries, not provably inside 0..{limit}"
+        yield "IR012", f"{message} of {buffer.name}"
 
 
 RULES: tuple[BodyRule, ...] = (
@@ -311,7 +302,6 @@ RULES: tuple[BodyRule, ...] = (
     types,
     index_names,
     bounds,
-    reductions_have_loops,
-    stores_cannot_race,
+    *RACE_RULES,
 )
 BODY_RULES = (bodies_are_sound,)

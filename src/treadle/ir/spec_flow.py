@@ -16,14 +16,25 @@ def values_exist_before_use(program: Program) -> Iterator[Violation]:
     ready = {program.storage_of(n) for n in program.inputs}
     for op in program.leaves:
         of = effects(op)
+        own = _stored_first(op, program) if isinstance(op, Loop) else ()
         for name in (*of.reads, *of.mutates):
-            own_store = isinstance(op, Loop) and name in of.writes
-            if program.storage_of(name) not in ready and not own_store:
+            storage = program.storage_of(name)
+            if storage not in ready and storage not in own:
                 yield Violation("IR015", f"it uses {name}, which nothing wrote before", op.name)
         ready.update(program.storage_of(n) for n in (*of.writes, *of.mutates))
     for name in program.outputs:
         if name in known and program.storage_of(name) not in ready:
             yield Violation("IR015", f"output {name} is never written", name)
+
+
+def _stored_first(op: Loop, program: Program) -> set[str]:
+    """Storages that the body itself stores to before it looks at them."""
+    first: dict[str, bool] = {}
+    for at in op.body.walk():
+        if at.stmt.op in ("load", "store", "bucketize"):
+            is_plain = at.stmt.op == "store" and at.stmt.attrs[2] == "plain"
+            first.setdefault(program.storage_of(str(at.stmt.attrs[0])), is_plain)
+    return {storage for storage, is_plain in first.items() if is_plain}
 
 
 def devices_agree(program: Program) -> Iterator[Violation]:
@@ -41,8 +52,9 @@ def devices_agree(program: Program) -> Iterator[Violation]:
 
 
 def collectives_are_waited_for(program: Program) -> Iterator[Violation]:
-    """IR017: results of a collective are touched only after a wait, and waits wait for one."""
+    """IR017: results of a collective are touched, and what it reads is changed, after a wait."""
     pending: dict[str, str] = {}
+    reading: dict[str, set[str]] = {}
     for op in program.leaves:
         of = effects(op)
         if isinstance(op, Wait):
@@ -50,16 +62,26 @@ def collectives_are_waited_for(program: Program) -> Iterator[Violation]:
             if storage not in pending:
                 message = f"no collective on {op.buffer} is under way"
                 yield Violation("IR017", message, op.name)
-            pending.pop(storage, None)
+            done = pending.pop(storage, None)
+            if done is not None and done not in pending.values():
+                reading.pop(done, None)
             continue
         for name in of.touched:
             storage = program.storage_of(name)
             if storage in pending:
                 message = f"it touches {name} while {pending[storage]} is still under way"
                 yield Violation("IR017", message, op.name)
-        if isinstance(op, Collective):
-            for name in (*of.writes, *of.mutates):
-                pending[program.storage_of(name)] = op.name
+        changed = (*of.writes, *of.mutates)
+        for name in changed:
+            reader = next(
+                (c for c, read in reading.items() if program.storage_of(name) in read), None
+            )
+            if reader is not None:
+                message = f"it changes {name} while {reader} may still read it"
+                yield Violation("IR017", message, op.name)
+        if isinstance(op, Collective) and changed:
+            pending.update({program.storage_of(name): op.name for name in changed})
+            reading[op.name] = {program.storage_of(name) for name in of.reads}
 
 
 FLOW_RULES = (values_exist_before_use, devices_agree, collectives_are_waited_for)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from treadle.core.errors import Violation
-from treadle.index import Expr, Symbol
+from treadle.index import Expr, Symbol, hint
 from treadle.ir.effects import effects
 from treadle.ir.program import Arg, Call, MultiOutput, Program, Ref, walk_operations
 from treadle.ir.types import BufferKind
+
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
+"""What index expressions can speak of."""
 
 
 def _twice(names: Iterable[str]) -> list[str]:
@@ -58,9 +62,14 @@ def boundary_is_sound(program: Program) -> Iterator[Violation]:
 
 
 def views_fit(program: Program) -> Iterator[Violation]:
-    """IR005: a view ends at a buffer with storage, on its device, and stays inside it."""
+    """IR005: a view ends at a buffer with storage, on its device; all stay inside theirs."""
     known = program.by_name
     for b in program.buffers:
+        lowest = hint(b.layout.lowest)
+        if lowest < 0 and b.layout.numel.value != 0:
+            yield Violation("IR005", f"it reaches back to element {lowest} of its storage", b.name)
+        if b.storage_bytes >= 2**63:
+            yield Violation("IR005", f"{b.storage_bytes} bytes are too many for any memory", b.name)
         if b.view_of is None or b.view_of not in known:
             continue
         root = known[program.storage_of(b.name)]
@@ -79,17 +88,16 @@ def views_fit(program: Program) -> Iterator[Violation]:
 
 
 def order_is_possible(program: Program) -> Iterator[Violation]:
-    """IR006: `after` names operations that stand before (members of one group may name any)."""
-    place = {
-        leaf: position
-        for position, op in enumerate(program.ops)
-        for leaf in [o.name for o in walk_operations((op,))]
-    }
+    """IR006: `after` names operations that stand before, inside groups too."""
+    place = {leaf.name: position for position, leaf in enumerate(program.leaves)}
+    known = program.op_by_name
     for op in walk_operations(program.ops):
         for name in op.after:
-            if name not in place:
+            if name not in known:
                 yield Violation("IR006", f"after the unknown operation {name}", op.name)
-            elif name == op.name or place[name] > place[op.name]:
+                continue
+            begin = min((place[leaf.name] for leaf in op.leaves), default=len(place))
+            if any(place[leaf.name] >= begin for leaf in known[name].leaves):
                 yield Violation("IR006", f"it must follow {name}, which stands later", op.name)
 
 
@@ -97,6 +105,9 @@ def sizes_are_declared(program: Program) -> Iterator[Violation]:
     """IR007: every run-time size in a layout or a call is declared, each name once."""
     for name in _twice(s.name for s in program.sizes):
         yield Violation("IR007", f"size {name} is declared more than once", name)
+    for s in program.sizes:
+        if not PLAIN_NAME.fullmatch(s.name):
+            yield Violation("IR007", f"size {s.name!r} needs a plain name to be spoken of", s.name)
     declared = set(program.sizes)
     for b in program.buffers:
         unknown: set[Symbol] = set()

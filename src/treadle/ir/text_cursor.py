@@ -140,6 +140,10 @@ class Cursor:
         if self.text.startswith('@"', self.at):
             self.at += 1
             return self.string()
+        return self.word(what)
+
+    def word(self, what: str) -> str:
+        """A bare name: the only ones that index expressions can speak of."""
         word = self.match(_WORD)
         if word is None:
             raise self.error(what)

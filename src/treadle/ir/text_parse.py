@@ -88,7 +88,7 @@ class _Reader:
     def size(self) -> None:
         at = self.at
         at.expect_word("size")
-        start, name = at.at, at.name("a size name")
+        start, name = at.at, at.word("a size name")
         if name in self.sizes:
             raise at.error("a size name not used before", start)
         at.expect_word("in")
@@ -183,7 +183,7 @@ class _Reader:
         at, start = self.at, self.at.at
 
         def one() -> tuple[Symbol, Expr]:
-            name = at.name("a loop variable")
+            name = at.word("a loop variable")
             at.expect_word("in")
             return loop(name), at.expression(self.sizes)
 

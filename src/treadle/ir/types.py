@@ -136,8 +136,18 @@ class Layout:
             return self.offset
         last = self.offset
         for n, s in zip(self.sizes, self.strides, strict=True):
-            last = last + (n - 1) * s
+            if s.value is None or s.value > 0:
+                last = last + (n - 1) * s
         return last + 1
+
+    @property
+    def lowest(self) -> Expr:
+        """The smallest storage index of an element (the offset, unless it is walked backwards)."""
+        first = self.offset
+        for n, s in zip(self.sizes, self.strides, strict=True):
+            if s.value is not None and s.value < 0 and n.value != 0:
+                first = first + (n - 1) * s
+        return first
 
     def index(self, at: Sequence[IntLike]) -> Expr:
         """The storage index of the element at the given coordinates."""

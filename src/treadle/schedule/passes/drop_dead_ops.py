@@ -8,22 +8,26 @@ keeps    what reaches an output or a caller's buffer, side effects, and collecti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from treadle.analysis.deps import dependences
 from treadle.core.context import Ctx
-from treadle.ir.effects import effects
-from treadle.ir.program import Collective, Group, Loop, Operation, Program, Wait
+from treadle.ir.effects import acts_by_itself, effects
+from treadle.ir.program import Group, Operation, Program, walk_operations
 
 
 def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     """Remove what reaches neither the caller nor a side effect."""
     needed = _needed(program)
+    if len(needed) == len(program.leaves):
+        return program
     ops = [kept for op in program.ops if (kept := _kept(op, needed)) is not None]
     for leaf in program.leaves:
         if leaf.name not in needed:
             ctx.journal.emit("step", action="drop-dead-op", args=[leaf.name])
-    return program.with_ops(tuple([_without_lost_order(op, needed, program) for op in ops]))
+    order = _Order(program, needed)
+    return program.with_ops(tuple([order.of(op) for op in ops]))
 
 
 def _needed(program: Program) -> set[str]:
@@ -39,9 +43,7 @@ def _needed(program: Program) -> set[str]:
 
 
 def _is_seen(op: Operation, seen: set[str], program: Program) -> bool:
-    if isinstance(op, Collective | Wait) or getattr(op, "has_side_effects", False):
-        return True
-    if isinstance(op, Loop) and any(at.stmt.op == "assert" for at in op.body.walk()):
+    if acts_by_itself(op):
         return True
     of = effects(op)
     return any(program.storage_of(n) in seen for n in (*of.writes, *of.mutates))
@@ -59,13 +61,37 @@ def _kept(op: Operation, needed: set[str]) -> Operation | None:
     return op if same else replace(op, members=members)
 
 
-def _without_lost_order(op: Operation, needed: set[str], program: Program) -> Operation:
-    """`after` forgets operations that are gone."""
-    if isinstance(op, Group):
-        members = tuple([_without_lost_order(m, needed, program) for m in op.members])
-        if any(a is not b for a, b in zip(members, op.members, strict=True)):
-            op = replace(op, members=members)
-    after = tuple(
-        [n for n in op.after if any(x.name in needed for x in program.op_by_name[n].leaves)]
-    )
-    return op if after == op.after else replace(op, after=after)
+class _Order:
+    """`after` without the operations that are gone: what they followed takes their place."""
+
+    def __init__(self, program: Program, needed: set[str]) -> None:
+        self.program, self.needed = program, needed
+        self.told: dict[str, list[str]] = {leaf.name: [] for leaf in program.leaves}
+        for op in walk_operations(program.ops):
+            for leaf in op.leaves:
+                self.told[leaf.name].extend(op.after)
+
+    def of(self, op: Operation) -> Operation:
+        """The operation, members included, following only what is still there."""
+        if isinstance(op, Group):
+            members = tuple([self.of(m) for m in op.members])
+            if any(a is not b for a, b in zip(members, op.members, strict=True)):
+                op = replace(op, members=members)
+        after = tuple(dict.fromkeys(self.kept(op.after)))
+        return op if after == op.after else replace(op, after=after)
+
+    def kept(self, names: Iterable[str]) -> list[str]:
+        """What to follow instead of `names`, those that are there as they are."""
+        found: list[str] = []
+        pending, seen = list(reversed(list(names))), set[str]()
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            leaves = [leaf.name for leaf in self.program.op_by_name[name].leaves]
+            if self.needed.isdisjoint(leaves):
+                pending.extend(n for leaf in leaves for n in self.told[leaf])
+            else:
+                found.append(name)
+        return found
