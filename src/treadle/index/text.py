@@ -216,6 +216,7 @@ _FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Expr]]] = {
     "PythonMod": (2, 2, mod),
     "ModularIndexing": (3, 3, lambda x, d, m: mod(floordiv(x, d), m)),
     "Identity": (1, 1, lambda x: x),
+    "Abs": (1, 1, lambda x: maximum(x, -x)),
 }
 
 

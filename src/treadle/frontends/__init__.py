@@ -1,0 +1,1 @@
+"""Ways into Treadle: programs captured from torch, and dumps that other compilers wrote."""

@@ -1,0 +1,26 @@
+"""TorchInductor's IR dumps: read `ir_pre_fusion.txt` and its kin, and write them byte for byte.
+
+    dump = read_dump("ir_post_fusion.txt")
+    dump.nodes[0].writes, dump.dialect, dump.findings
+    print_dump(dump) == open("ir_post_fusion.txt").read()
+
+Nothing here imports torch, and nothing in a file is ever evaluated.
+"""
+
+from treadle.frontends.inductor_dump.dialect import Dialect, detect_dialect
+from treadle.frontends.inductor_dump.model import Dump, Finding, Node, Section
+from treadle.frontends.inductor_dump.parse import looks_like_dump, parse_dump, read_dump
+from treadle.frontends.inductor_dump.print import print_dump
+
+__all__ = [
+    "Dialect",
+    "Dump",
+    "Finding",
+    "Node",
+    "Section",
+    "detect_dialect",
+    "looks_like_dump",
+    "parse_dump",
+    "print_dump",
+    "read_dump",
+]
