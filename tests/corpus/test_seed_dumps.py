@@ -164,6 +164,6 @@ def test_fixtures_cover_the_kinds_of_the_format() -> None:
     arguments = {name for node in nodes for name in node.arguments}
     wanted = {"MemoryCheckKernel", "Conditional", "DynamicScalar", "AssertScalar", "RandomSeeds",
               "_CollectiveKernel", "_WaitKernel", "MultiOutput", "ConcatKernel",
-              "TritonTemplateBuffer"}  # fmt: skip
+              "MultiTemplateBuffer"}  # fmt: skip
     assert wanted <= arguments
     assert any(dump.dialect.is_log for dump in dumps)
