@@ -166,6 +166,23 @@ CASES: dict[str, tuple[str, str]] = {
         + "\nwait w on cpu for y\n",
         "IR017 at op: it touches y while c is still under way",
     ),
+    "IR017 output": (
+        HEAD + '\ncollective c on cpu call "all_reduce" (x) writes (y) group "0"\n',
+        "IR017 at y: output y is returned while c is still under way",
+    ),
+    "IR005 hint": (
+        "treadle 1\nprogram p\ninputs x\n\nsize n in 1.. hint 64\n\nbuffer x : f32[n] on cpu\n"
+        "buffer v : f32[32] on cpu view of x\n",
+        "IR005 at v: a view of 128 bytes into the 4*n bytes of x",
+    ),
+    "IR019 launch": (
+        HEAD
+        + "\nforeach f on cpu {"
+        + COPY
+        + COPY.replace("copy", "more").replace("x[i]", "y[i]").replace("store y", "store x")
+        + "}\n",
+        "IR019 at f: copy touches x, which more writes in the same launch",
+    ),
     "IR019": (
         HEAD + COPY + "\nfused f on cpu {\n}\n",
         "IR019 at f: a group needs at least one member",

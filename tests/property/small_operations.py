@@ -14,6 +14,7 @@ from treadle.index import Expr, Symbol, as_expr, maximum, minimum
 from treadle.ir.build import BodyBuilder, ProgramBuilder, Value
 from treadle.ir.types import Buffer, BufferKind
 
+WALKS = ((2, 2, 2), (4, 2), (2, 4), (1, 4), (4, 1), (2, 1, 2), (3, 4), (1, 1), (2, 0))
 STRIDES = (1, 1, 1, 2, 3, 4, -1, -2)
 REDUCTIONS = ("sum", "max", "min", "prod", "argmax", "argmin", "any")
 ATOMICS = ("atomic_add", "atomic_max", "atomic_min", "atomic_mul")
@@ -175,6 +176,34 @@ def pointwise(d: Draft) -> None:
             value = value + 1.0
 
 
+def walk(d: Draft) -> None:
+    """Straight through storages with two or three loops, some of them reducing: loops to merge."""
+    extents = [as_expr(n) for n in d.draw(st.sampled_from(WALKS))]
+    cut = d.number(0, len(extents))
+    combines = cut < len(extents)
+    name = d.fresh("walk")
+    with d.builder.loop(name, extents[:cut], reduce=extents[cut:], **d.rest()) as k:
+        straight = row_major(pairs(k))
+        source, target = d.source(), d.one_of(d.floats)
+        value = k.load_at(source, straight + d.number(0, 1)).to("f32")
+        if d.maybe():
+            value = value + k.index(straight * d.number(0, 2), "f32")
+        if combines and d.maybe():
+            total = k.reduce_by(d.word(REDUCTIONS), value).to(target.dtype)
+            k.store_at(target, row_major(list(k.domain.items())), total)
+        else:
+            value = k.scan("add", value) if combines else value
+            k.store_at(target, straight, value.to(target.dtype))
+
+
+def row_major(loops: Sequence[tuple[Symbol, Expr]]) -> Expr:
+    """The position of a point in loop order."""
+    total: Expr = as_expr(0)
+    for v, n in loops:
+        total = total * n + v
+    return total
+
+
 def fill(d: Draft) -> None:
     """Every element of a buffer, whatever its layout."""
     target = d.one_of(d.floats)
@@ -305,6 +334,7 @@ def finish(d: Draft) -> None:
 MOVES: Mapping[str, Callable[[Draft], None]] = {
     "pointwise": pointwise,
     "fill": fill,
+    "walk": walk,
     "update": update,
     "accumulate": accumulate,
     "scatter": scatter,
@@ -317,4 +347,7 @@ MOVES: Mapping[str, Callable[[Draft], None]] = {
     "communicate": communicate,
     "finish": finish,
 }
-LOOP_MOVES = ("pointwise", "fill", "update", "accumulate", "scatter", "reduction", "running")
+LOOP_MOVES = (
+    "pointwise", "walk", "fill", "update", "accumulate", "scatter", "reduction", "running", "bucket",
+    "allocate",
+)  # fmt: skip

@@ -220,13 +220,14 @@ def _grouped(d: Draft, ops: Sequence[Operation]) -> Iterator[Operation]:
     """Some neighbours made groups: kernels of loops, and any that stay side by side."""
     rest = list(ops)
     while rest:
-        count = d.number(1, 3)
+        loops = next((k for k, op in enumerate(rest) if not isinstance(op, Loop)), len(rest))
+        of_loops = loops > 1 and d.number(0, 3) > 0
+        count = d.number(2, min(loops, 4)) if of_loops else min(d.number(1, 3), len(rest))
         members, rest = rest[:count], rest[count:]
-        loops = all(isinstance(m, Loop) for m in members)
-        kinds: list[type[Group]] = [Grouped, *([Fused, Fused, Foreach] if loops else [])]
-        if len(members) == 1 or d.number(0, 2) == 0:
+        if count == 1:
             yield from members
             continue
+        kinds: list[type[Group]] = [Fused, Fused, Foreach, Grouped] if of_loops else [Grouped]
         kind = d.draw(st.sampled_from(kinds))
         yield kind(name=d.fresh("group"), members=tuple(members))
 

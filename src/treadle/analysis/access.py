@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import gcd
 
 from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
+from treadle.index.apart import Span, never_meet
 from treadle.ir.effects import effects
 from treadle.ir.program import Collective, Loop, Nop, Operation, Program, Wait
 from treadle.ir.spec_facts import facts_of, storage_limit
@@ -194,47 +194,9 @@ def _whole_elements(buffer: Buffer, program: Program) -> Expr | None:
 
 def can_meet(a: Access, b: Access) -> bool:
     """Whether two accesses of one storage may touch the same element; False is a proof."""
-    if a.map is None or b.map is None:
+    if a.map is None or b.map is None or a.facts is None or b.facts is None:
         return True
-    if a.map.index is b.map.index and a.map.domain == b.map.domain and a.width == b.width:
+    if a.map.index is b.map.index and a.map.domain is b.map.domain and a.width == b.width:
         return True
-    one, other = a.byte_reach, b.byte_reach
-    if one is None or other is None:
-        return True
-    if one[1] < other[0] or other[1] < one[0]:
-        return False
-    return not _different_residues(a, b)
-
-
-def _different_residues(a: Access, b: Access) -> bool:
-    """Whether for some step g, all bytes of a and b fall in different places modulo g."""
-    assert a.map is not None
-    assert b.map is not None
-    steps = {
-        gcd(c * a.width, d * b.width) for _, c in a.map.index.terms for _, d in b.map.index.terms
-    }
-    widest = max(a.width, b.width)  # one element already fills every place of a smaller step
-    for g in sorted((g for g in steps if g > widest), reverse=True):
-        first, second = _residues(a, g), _residues(b, g)
-        if first is None or second is None:
-            continue
-        (lo, hi), (low, high) = first, second
-        if hi < low or high < lo:
-            return True
-    return False
-
-
-def _residues(access: Access, g: int) -> tuple[int, int] | None:
-    """The range of bytes modulo g, if what is not a multiple of g stays inside one period."""
-    assert access.map is not None
-    assert access.facts is not None
-    index, width = access.map.index, access.width
-    small = index
-    for base, c in index.terms:
-        if c * width % g == 0:
-            small = small - base * c
-    lo, hi = access.facts.interval(small)
-    if lo is None or hi is None:
-        return None
-    first, last = lo * width, hi * width + width - 1
-    return None if first // g != last // g else (first % g, last % g)
+    one, other = Span(a.map.index, a.width, a.facts), Span(b.map.index, b.width, b.facts)
+    return not never_meet(one, other)

@@ -14,6 +14,21 @@ from treadle.ir.effects import acts_by_itself, effects
 from treadle.ir.program import Program
 
 
+def border_changes(before: Program, after: Program) -> list[Violation]:
+    """CERT005: what the caller sees of the program is as it was: names, order, types, layouts."""
+    found = []
+    for word in ("inputs", "outputs", "donated", "sizes"):
+        old, new = getattr(before, word), getattr(after, word)
+        if old != new:
+            shown = [", ".join(str(x) for x in part) or "none" for part in (old, new)]
+            found.append(Violation("CERT005", f"{word} were {shown[0]}, now {shown[1]}", word))
+    for name in dict.fromkeys((*before.inputs, *before.outputs)):
+        was, now = before.by_name.get(name), after.by_name.get(name)
+        if was != now:
+            found.append(Violation("CERT005", "the caller knows it as another buffer", name))
+    return found
+
+
 def certify(before: Program, after: Program) -> list[Violation]:
     """What `after` breaks of `before`; empty if every dependence is kept."""
     place = {op.name: k for k, op in enumerate(after.leaves)}
@@ -70,6 +85,8 @@ def _values_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
             yield Violation("CERT002", "it is gone, yet it acts by itself", op.name)
         of = effects(op)
         for name in (*of.writes, *of.mutates):
-            if before.storage_of(name) in outputs:
+            if deps.shows_at_end(op.name, before.storage_of(name)) and (
+                before.storage_of(name) in outputs
+            ):
                 message = f"it is gone, yet {name} is seen by the caller"
                 yield Violation("CERT002", message, op.name)

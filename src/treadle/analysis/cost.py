@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import dependences
@@ -17,8 +18,9 @@ from treadle.analysis.devices import DEVICES, Device, read_calibration
 from treadle.analysis.inplace import boundary
 from treadle.core.options import Options
 from treadle.index import hint
-from treadle.ir.effects import effects
+from treadle.ir.effects import effects, refs
 from treadle.ir.program import (
+    Call,
     Collective,
     Extern,
     Foreach,
@@ -134,11 +136,17 @@ def _call_flops(program: Program, op: Operation) -> float:
     of = effects(op)
     target = getattr(op, "target", "")
     base = target.removesuffix(".default").removesuffix(".out").rpartition(".")[2]
-    if base not in ("mm", "bmm", "addmm", "baddbmm", "matmul") or not of.writes:
+    if base not in ("mm", "bmm", "addmm", "bias_addmm", "baddbmm", "matmul") or not of.writes:
         return 0.0
     out = program.by_name[of.writes[0]]
-    matrices = [b for n in of.reads if len((b := program.by_name[n]).layout.sizes) > 1]
-    return 2.0 * hint(out.numel) * hint(matrices[0].layout.sizes[-1]) if matrices else 0.0
+    # A summand comes first: the factors are the last two matrices among the arguments.
+    shapes = [program.by_name[n].layout.sizes for n in refs(op.args)] if _is_call(op) else []
+    factors = [sizes for sizes in shapes if len(sizes) > 1][-2:]
+    return 2.0 * hint(out.numel) * hint(factors[0][-1]) if factors else 0.0
+
+
+def _is_call(op: Operation) -> TypeGuard[Call]:
+    return isinstance(op, Call)
 
 
 def _of_nothing(program: Program, op: Operation) -> Work:

@@ -85,6 +85,8 @@ class Dependences:
     """(leaf, storage) -> the version it makes."""
     users: dict[str, tuple[int, ...]]
     """storage -> the leaves that touch it, in order."""
+    replaced: dict[str, int]
+    """storage -> the last leaf that replaced everything in it, if any did."""
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -123,6 +125,13 @@ class Dependences:
         touching = self.users.get(storage, ())
         return touching[-1] if touching else None
 
+    def shows_at_end(self, leaf: str, storage: str) -> bool:
+        """Whether something a leaf wrote to a storage may still be there after the last operation.
+
+        Not so if a later leaf replaces all of it, whatever happens in between.
+        """
+        return self.position[leaf] >= self.replaced.get(storage, 0)
+
     def explain(self, d: Dep) -> str:
         """The dependence in words."""
         source, target = self.names[d.source], self.names[d.target]
@@ -159,7 +168,8 @@ def _walk_program(program: Program) -> Dependences:
     users = {s: tuple(dict.fromkeys(ops)) for s, ops in walk.users.items()}
     deps = walk.found()
     names = tuple(op.name for op in program.leaves)
-    return Dependences(names, tuple(deps), walk.reads_version, walk.writes_version, users)
+    versions = walk.reads_version, walk.writes_version
+    return Dependences(names, tuple(deps), *versions, users, walk.replaced)
 
 
 _LONG_ROW = 16  # beyond this, a target's dependences are found by key instead of by looking
@@ -193,6 +203,7 @@ class _Walk:
         self.users: dict[str, list[int]] = {}
         self.reads_version: dict[tuple[int, str], int] = {}
         self.writes_version: dict[tuple[int, str], int] = {}
+        self.replaced: dict[str, int] = {}
 
     def add(self, d: Dep) -> None:
         """Note a dependence; of equal ones the first stands, unless only the second carries."""
@@ -254,6 +265,8 @@ class _Walk:
             state.version += 1
             state.writer_op = position
         self.writes_version[position, access.storage] = state.version
+        if state.writers and access.covers_storage:
+            self.replaced[access.storage] = position
         state.writers = [w for w in state.writers if not _hides(access, w.access)]
         state.readers = [r for r in state.readers if not _hides(access, r.access)]
         state.writers.append(_Touch(position, access))

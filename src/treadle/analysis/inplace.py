@@ -7,13 +7,13 @@ for the last time just before the output's element takes its place: one block se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
 from treadle.core.verdict import YES, Verdict, check_rules, no
-from treadle.index import Facts
+from treadle.index import Domain, Facts, IndexMap
 from treadle.ir.program import Foreach, Grouped, Loop, Operation, Program
 
 
@@ -24,6 +24,8 @@ class InPlace:
     op: str
     out: str
     inp: str
+    holds_now: bool = True
+    """Whether it can be done in the present order, or only if later uses came earlier."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,20 @@ def indices_agree(c: Candidate) -> Verdict:
             return no("INP005", left=str(both[0].map), right=str(a.map))
         if a.width != both[0].width:
             return no("INP005", left=f"{both[0].width} bytes", right=f"{a.width} bytes")
+    first = both[0].map
+    assert first is not None
+    if not _visits_once(first):
+        return no("INP005", index=str(first), why="two points may touch one element")
     return YES
+
+
+def _visits_once(m: IndexMap) -> bool:
+    """Whether each element is touched at one point; loops that the index leaves out do not count.
+
+    Those are reduction loops around an access that does not vary along them: it happens once.
+    """
+    kept = Domain([(v, n) for v, n in m.domain.items() if v in m.index.free])
+    return IndexMap(kept, m.results).is_injective()
 
 
 def reads_come_first(c: Candidate) -> Verdict:
@@ -137,6 +152,14 @@ def _in_one_kernel(c: Candidate) -> Verdict:
     return YES if len(members) == 1 else no("INP006", stored_by=members[-1], beside=members[0])
 
 
+# Everything that does not depend on the order of operations.
+ORDER_FREE_RULES: tuple[Callable[[Candidate], Verdict], ...] = (
+    input_may_die,
+    output_is_born_here,
+    blocks_fit,
+    indices_agree,
+    reads_come_first,
+)
 IN_PLACE_RULES: tuple[Callable[[Candidate], Verdict], ...] = (
     input_may_die,
     output_is_born_here,
@@ -157,29 +180,41 @@ def check_in_place(program: Program, op: Operation, out: str, inp: str) -> Verdi
 
 
 def in_place_pairs(program: Program) -> list[InPlace]:
-    """The hand-overs to use: each block goes to one output, equal sizes are preferred."""
+    """The hand-overs to use in this order: each block goes to one output, the closest fit first."""
+    return [p for p in possible_pairs(program) if p.holds_now]
+
+
+def possible_pairs(program: Program) -> list[InPlace]:
+    """Hand-overs for this order, then those that another order of the operations would allow.
+
+    Each storage gives and takes at most once; what holds now is never given up for what might.
+    """
     found: list[InPlace] = []
     taken: set[str] = set()
+    given: set[str] = set()
+    for rules, now in ((IN_PLACE_RULES, True), (ORDER_FREE_RULES, False)):
+        for c in _candidates(program):
+            if c.inp in taken or c.out in given or not check_rules(rules, c):
+                continue
+            taken.add(c.inp)
+            given.add(c.out)
+            found.append(InPlace(c.op.name, c.out, c.inp, now))
+    return found
+
+
+def _candidates(program: Program) -> Iterator[Candidate]:
+    """Every output of a kernel with every input it only reads, smaller inputs first."""
+    known, deps = program.derive(accesses), dependences(program)
     for op in _kernels(program.ops):
         if not all(isinstance(leaf, Loop) for leaf in op.leaves):
             continue
-        known = program.derive(accesses)
         touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
         written = dict.fromkeys(a.storage for a in touches if a.is_write)
         read = [s for s in dict.fromkeys(a.storage for a in touches) if s not in written]
-        deps = dependences(program)
+        read.sort(key=lambda n: program.by_name[n].storage_bytes)
         for out in written:
-            fits = [
-                inp
-                for inp in read
-                if inp not in taken
-                and check_rules(IN_PLACE_RULES, Candidate(program, deps, op, touches, out, inp))
-            ]
-            if fits:
-                inp = min(fits, key=lambda n: program.by_name[n].storage_bytes)
-                taken.add(inp)
-                found.append(InPlace(op.name, out, inp))
-    return found
+            for inp in read:
+                yield Candidate(program, deps, op, touches, out, inp)
 
 
 def _kernels(ops: tuple[Operation, ...]) -> list[Operation]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.analysis.deps import Dependences, dependences
-from treadle.analysis.inplace import boundary, in_place_pairs
+from treadle.analysis.inplace import boundary, possible_pairs
 from treadle.analysis.timeline import Storage, Timeline
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
@@ -112,13 +112,18 @@ class Liveness:
         """
         always = 0
         touched: dict[int, int] = {}
+        # An output that could take over a block, in this order or another, may add nothing.
+        movable = {p.out for p in possible_pairs(self.program)} if self.policy.in_place else set()
         for s, life in self.timeline.lives():
-            if life.host != s.name:
-                continue  # in registers, or in a block that another storage accounts for
+            if life.host is None or life.last is None:
+                continue  # in registers, or never needed
             if s.producer is None and not s.freeable:
                 always += s.bytes
                 continue
-            for step in {self.timeline.position(u) for u in _touching(s)}:
+            steps = {self.timeline.position(u) for u in _touching(s)}
+            if s.name in movable and s.producer is not None:
+                steps.discard(self.timeline.position(s.producer))
+            for step in steps:
                 touched[step] = touched.get(step, 0) + s.bytes
         return always + max(touched.values(), default=0)
 
@@ -179,7 +184,7 @@ class Liveness:
         # The blocks of inputs that are not counted are not there to be taken over.
         inputs = self.program.derive(boundary).inputs
         absent = frozenset[str]() if self.policy.include_inputs else inputs
-        for pair in in_place_pairs(self.program):
+        for pair in possible_pairs(self.program):
             if pair.inp not in absent:
                 # The rules looked at this kernel: one merged with others is another kernel.
                 kernel = [self.deps.position[leaf.name] for leaf in self._leaves_of(pair.op)]

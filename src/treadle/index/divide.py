@@ -164,13 +164,14 @@ def mod(num: IntLike, den: IntLike) -> Expr:
 
 
 def _reduced_modulo(num: Expr, d: int) -> Expr:
-    """num with coefficients below d in size and inner remainders that d makes void dropped."""
-    if not any(abs(c) >= d or type(b) is Mod for b, c in num.terms):
+    """num with each coefficient the smallest of its residue class, and void remainders dropped."""
+    if not any(2 * abs(c) >= d or type(b) is Mod for b, c in num.terms):
         return num
     parts: list[IntLike] = [num.const]
     changed = False
     for base, c in num.terms:
-        kept = c if abs(c) < d else (abs(c) % d) * (1 if c > 0 else -1)
+        kept = c % d
+        kept = kept - d if 2 * kept > d else kept  # -i rather than 11*i modulo 12
         inner = base
         if type(base) is Mod and type(base.den) is Const and base.den.number * kept % d == 0:
             inner = base.num

@@ -19,6 +19,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from operator import index
 from typing import Any, Final, TypeAlias, cast
 
 IntLike: TypeAlias = "Expr | int"
@@ -422,8 +423,13 @@ def indirect(name: str, lo: int | None = None, hi: int | None = None) -> Symbol:
 
 
 def as_expr(value: IntLike) -> Expr:
-    """`value` as an expression."""
-    return Const(value) if isinstance(value, int) else value
+    """`value` as an expression; whole numbers of other libraries count too."""
+    if isinstance(value, Expr):
+        return value
+    try:
+        return Const(value if type(value) is int else index(value))
+    except TypeError:
+        raise TypeError(f"expected an index expression or a whole number, not {value!r}") from None
 
 
 def _order_of(term: tuple[Expr, int]) -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ from treadle.index.expr import (
 from treadle.index.rewrite import coefficient, substitute
 
 Replacement: TypeAlias = dict[Symbol, IntLike]
+MAX_CUTS = 64
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,27 @@ class IndexMap:
     def invert(self, shape: Sequence[IntLike]) -> IndexMap | None:
         """The map back from the indices in `shape` to our loops, or None if not one-to-one."""
         return _invert(self, [as_expr(n) for n in shape])
+
+    def is_injective(self) -> bool:
+        """Whether no two points of the loops provably give the same only result."""
+        domain, (index,) = refine(self.domain, self.results)
+        facts = domain.facts
+        steps: list[tuple[Expr, Expr]] = []
+        for v, n in domain.items():
+            if n.value is not None and n.value <= 1:
+                continue
+            stride = coefficient(index, v)
+            if stride is None or any(s in domain.vars for s in stride.free):
+                return False
+            steps.append((stride if facts.nonnegative(stride) else -stride, n))
+        steps.sort(key=lambda step: (step[0].value is None, step[0].value or 0, len(step[0].terms)))
+        span: Expr = Const(0)
+        for stride, n in steps:
+            # A step must leave behind everything that the smaller loops can reach.
+            if not facts.less(span, stride):
+                return False
+            span = span + mul(stride, n - 1)
+        return True
 
     def sequence_form(self) -> IndexMap:
         """The normal form under which equal means: same indices in the same order."""
@@ -231,7 +253,7 @@ def refine(domain: Domain, results: Iterable[Expr]) -> tuple[Domain, tuple[Expr,
     """
     facts = domain.facts
     current = tuple([facts.simplify(r) for r in results])
-    for _ in range(8):
+    for _ in range(MAX_CUTS):
         cut = _next_cut(domain, current)
         if cut is None:
             return domain, current

@@ -70,6 +70,8 @@ class ProgramBuilder:
         hint: int | None = None,
     ) -> Symbol:
         """Declare a run-time size."""
+        if name in self.sizes:
+            raise ValueError(f"size {name} is declared twice")
         self.sizes[name] = size(name, lo, hi, divisor, hint)
         return self.sizes[name]
 
@@ -145,6 +147,8 @@ class ProgramBuilder:
         self._count += 1
         rest.setdefault("device", self.device)
         for key in ("origins", "after"):
+            if isinstance(rest.get(key), str):
+                raise TypeError(f"{key} takes a list of names, not the text {rest[key]!r}")
             if key in rest:
                 rest[key] = tuple(rest[key])
         return {"name": name, **rest}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from treadle.core.suggest import nearest
 from treadle.index import Domain, Expr, IntLike, Symbol, as_expr, loop
 from treadle.ir.body import Body, Literal, Scalar, Stmt, value_symbol
-from treadle.ir.ops import OPS, POINTWISE, REDUCTIONS
+from treadle.ir.ops import POINTWISE, REDUCTIONS
 from treadle.ir.types import Buffer, DType, dtype, promote
 from treadle.ir.typing import TypeScope, ValueType
 
@@ -40,6 +41,17 @@ class Value:
         results = self.body.types.values[self.number]
         assert isinstance(results, tuple), f"%{self.number} is a single value"
         return iter([self[k] for k in range(len(results))])
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value is not known while the body is built; choose with k.where")
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return self.body.op("eq", self, _operand(other))
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return self.body.op("ne", self, _operand(other))
+
+    __hash__ = object.__hash__
 
     def __add__(self, other: Operand) -> Value:
         return self.body.op("add", self, other)
@@ -80,11 +92,38 @@ class Value:
     def __ge__(self, other: Operand) -> Value:
         return self.body.op("ge", self, other)
 
+    def __pow__(self, other: Operand) -> Value:
+        return self.body.op("pow", self, other)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self.body.op("floordiv", self, other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self.body.op("remainder", self, other)
+
+    def __invert__(self) -> Value:
+        return self.body.op("bitwise_not", self)
+
+    def __abs__(self) -> Value:
+        return self.body.op("abs", self)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self.body.op("bitwise_xor", self, other)
+
     def __and__(self, other: Operand) -> Value:
         return self.body.op("bitwise_and", self, other)
 
     def __or__(self, other: Operand) -> Value:
         return self.body.op("bitwise_or", self, other)
+
+
+def _operand(value: object) -> Operand:
+    """What may stand in an expression with a value, or a TypeError that says what may."""
+    if isinstance(value, Value | bool | int | float):
+        return value
+    if isinstance(value, Expr):
+        raise TypeError(f"{value} is an index; make it a value with k.index({value})")
+    raise TypeError(f"expected a value of this body or a number, not {type(value).__name__}")
 
 
 class BodyBuilder:
@@ -112,6 +151,9 @@ class BodyBuilder:
         region: Callable[[], Sequence[Value]] | None = None,
     ) -> Value:
         """Append a statement and give its value."""
+        for a in args:
+            if a.body is not self:
+                raise ValueError(f"%{a.number} belongs to another body; load it here again")
         numbers = tuple(a.number for a in args)
         stmt = Stmt(op, numbers, attrs)
         if region is None:
@@ -137,6 +179,7 @@ class BodyBuilder:
         arity = POINTWISE[name].arity
         if len(operands) != arity:
             raise ValueError(f"{name} takes {arity} operands, not {len(operands)}")
+        operands = tuple(_operand(v) for v in operands)
         known = [v.dtype for v in operands if isinstance(v, Value)]
         if name == "where" and isinstance(operands[0], Value):
             known = known[1:] or [DType.F32]
@@ -146,9 +189,9 @@ class BodyBuilder:
         return self.emit(name, [self._value(v, common) for v in operands])
 
     def _value(self, operand: Operand, common: DType) -> Value:
+        operand = _operand(operand)
         if isinstance(operand, Value):
             return operand
-        assert isinstance(operand, bool | int | float)
         if isinstance(operand, float) and not common.is_float:
             common = DType.F32
         if common.is_float and not isinstance(operand, bool):
@@ -160,7 +203,9 @@ class BodyBuilder:
             return lambda *operands: self.op(name, *operands)
         if name in REDUCTIONS:
             return lambda *values, **kw: self.reduce_by(name, *values, **kw)
-        raise AttributeError(f"no body operation '{name}' (known: {', '.join(OPS)})")
+        close = nearest(name, [*POINTWISE, *REDUCTIONS])
+        hint = f"; did you mean {', '.join(close)}?" if close else ""
+        raise AttributeError(f"no body operation '{name}'{hint}")
 
     # -- memory ----------------------------------------------------------------------------
     def load(self, buffer: Buffer, *at: IntLike, unproven: bool = False) -> Value:
@@ -174,12 +219,13 @@ class BodyBuilder:
     def store(
         self,
         buffer: Buffer,
-        at: Sequence[IntLike],
+        at: Sequence[IntLike] | IntLike,
         value: Operand,
         mode: str = "plain",
         unproven: bool = False,
     ) -> None:
         """Write an element at the given coordinates."""
+        at = (at,) if isinstance(at, Expr | int) else at
         self.store_at(buffer, buffer.layout.index(at), value, mode, unproven)
 
     def store_at(

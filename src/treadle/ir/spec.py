@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from treadle.core.errors import SpecError, Violation
 from treadle.core.garbage import paused_collection
+from treadle.ir.effects import effects
 from treadle.ir.program import (
     Foreach,
     Fused,
@@ -58,9 +59,26 @@ def sound_groups(program: Program) -> Iterator[Violation]:
             if m.device != op.device:
                 message = f"member {m.name} is on {m.device}, the group on {op.device}"
                 yield Violation("IR019", message, op.name)
+        if isinstance(op, Foreach):
+            yield from _independent(op, program)
+        for m in op.members:
             if isinstance(m, Group) and type(m) not in MAY_HOLD[type(op)]:
                 outer, inner = type(op).__name__, type(m).__name__
                 yield Violation("IR019", f"a {outer} group may not hold a {inner} group", op.name)
+
+
+def _independent(op: Foreach, program: Program) -> Iterator[Violation]:
+    """Members of one launch run in any order: none may touch what another one writes."""
+    writer: dict[str, str] = {}
+    for m in op.members:
+        for name in (*effects(m).writes, *effects(m).mutates):
+            writer.setdefault(program.storage_of(name), m.name)
+    for m in op.members:
+        for name in effects(m).touched:
+            other = writer.get(program.storage_of(name), m.name)
+            if other != m.name:
+                message = f"{m.name} touches {name}, which {other} writes in the same launch"
+                yield Violation("IR019", message, op.name)
 
 
 MAY_HOLD: Mapping[type[Group], tuple[type[Group], ...]] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from treadle.core.errors import Violation
 from treadle.ir.effects import effects
-from treadle.ir.program import Collective, Loop, Program, Wait
+from treadle.ir.program import Collective, Loop, MultiOutput, Program, Wait
 from treadle.ir.types import BufferKind
 
 
@@ -66,6 +66,10 @@ def collectives_are_waited_for(program: Program) -> Iterator[Violation]:
             if done is not None and done not in pending.values():
                 reading.pop(done, None)
             continue
+        if isinstance(op, MultiOutput) and program.storage_of(op.source) in pending:
+            # Taking a tensor out of the result touches no element: the wait may come after.
+            pending[program.storage_of(op.target)] = pending[program.storage_of(op.source)]
+            continue
         for name in of.touched:
             storage = program.storage_of(name)
             if storage in pending:
@@ -82,6 +86,11 @@ def collectives_are_waited_for(program: Program) -> Iterator[Violation]:
         if isinstance(op, Collective) and changed:
             pending.update({program.storage_of(name): op.name for name in changed})
             reading[op.name] = {program.storage_of(name) for name in of.reads}
+    for name in program.outputs:
+        starter = pending.get(program.storage_of(name))
+        if starter is not None:
+            message = f"output {name} is returned while {starter} is still under way"
+            yield Violation("IR017", message, name)
 
 
 FLOW_RULES = (values_exist_before_use, devices_agree, collectives_are_waited_for)

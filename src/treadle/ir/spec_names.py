@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from treadle.core.errors import Violation
-from treadle.index import Expr, Symbol, hint
+from treadle.index import Expr, Facts, Symbol, hint
 from treadle.ir.effects import effects
 from treadle.ir.program import Arg, Call, MultiOutput, Program, Ref, walk_operations
 from treadle.ir.types import BufferKind
@@ -81,8 +81,9 @@ def views_fit(program: Program) -> Iterator[Violation]:
         elif root.kind is not BufferKind.TENSOR or b.kind is not BufferKind.TENSOR:
             yield Violation("IR005", f"{root.name} is a {root.kind.value}, not a tensor", b.name)
         else:
-            need, have = b.storage_bytes, root.storage_bytes
-            if need > have:
+            need, have = (x.storage_numel * x.dtype.itemsize for x in (b, root))
+            # For every run-time size: what fits by its hint need not fit in the next call.
+            if not Facts().at_most(need, have):
                 message = f"a view of {need} bytes into the {have} bytes of {root.name}"
                 yield Violation("IR005", message, b.name)
 

@@ -57,6 +57,11 @@ def reductions_have_loops(body: Body, program: Program) -> Iterator[tuple[str, s
         yield "IR013", f"%{first.number}: {first.stmt.op} without reduction loops"
     if len(body.reduce) and not combining:
         yield "IR013", "reduction loops, but nothing combines over them"
+    if any(n.value == 0 for n in body.domain.extents):
+        return
+    for at in combining if any(n.value == 0 for n in body.reduce.extents) else ():
+        if at.stmt.attrs[0] in ("argmax", "argmin") and at.stmt.op == "reduce":
+            yield "IR013", f"%{at.number}: {at.stmt.attrs[0]} over no elements has no answer"
 
 
 # ------------------------------------------------------------------------------------ races
@@ -91,7 +96,7 @@ def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]
     for name, index, mode, at in body.stores():
         if mode == "plain":
             at_reduced = bool(index.free & reduce_vars)
-            yield from _repeats(name, index, body.space if at_reduced else body.domain)
+            yield from _repeats(name, index, body.space if at_reduced else body.domain, facts)
             if not at_reduced and varies[at.stmt.args[0]]:
                 yield (
                     "IR014",
@@ -146,18 +151,19 @@ def _collide(store: _Touch, other: _Touch, facts: Facts) -> bool:
 # ---------------------------------------------------------------------------------- repeats
 
 
-def _repeats(name: str, index: Expr, domain: Domain) -> Iterator[tuple[str, str]]:
+def _repeats(name: str, index: Expr, domain: Domain, facts: Facts) -> Iterator[tuple[str, str]]:
     """Stores that are sure to hit an element twice; what cannot be told is let pass."""
     if any(s.kind is Kind.INDIRECT for s in index.free):
         return  # a scatter: which of equal indices wins is documented, not an error
     if any(n.value == 0 for n in domain.extents):
         return
+    simple = facts.simplify(index)
     for v, n in domain.items():
-        if n.value != 1 and v not in index.free:
+        if n.value != 1 and v not in simple.free:
             message = f"store {name}[{index}] hits the same element at every step of loop {v}"
             yield "IR014", message
             return
-    found = _repeat_along(index, domain) or _repeat_across(index, domain)
+    found = _repeat_along(simple, domain) or _repeat_across(simple, domain)
     if found is not None:
         yield "IR014", f"store {name}[{index}] hits the same element at {found}"
 

@@ -71,7 +71,7 @@ def dtype(name: str | DType) -> DType:
     """The element type called `name`, in our text or in torch's (`f32`, `torch.float32`)."""
     if isinstance(name, DType):
         return name
-    found = DTYPES.get(name.removeprefix("torch."))
+    found = DTYPES.get(str(name).removeprefix("torch."))
     if found is None:
         known = ", ".join(d.text for d in DType)
         raise ValueError(f"unknown element type '{name}'; known are {known}")

@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 a check failed, 2 bad input or usage.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -48,12 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except TreadleError as e:
+        if args.json:
+            # Scripts read one object from stdout whatever happens.
+            print(json.dumps({"ok": False, "errors": [e.render()]}))
         print(e.render(), file=sys.stderr)
         return e.exit_code
     except BrokenPipeError:
         # The reader went away (`treadle show FILE | head`): nothing to report.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as e:
+        where = f"{e.filename}: " if e.filename else ""
+        print(f"treadle: {where}{e.strerror or e}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 

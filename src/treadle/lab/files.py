@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from treadle.core.errors import InputError
+from treadle.frontends.inductor_dump import looks_like_dump
 from treadle.ir.program import Program
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
@@ -32,7 +33,7 @@ def read_text(path: str) -> str:
 
 
 def kind_of(text: str) -> str:
-    """`program`, `journal`, `reproducer` or `unknown`, from the first line that says something."""
+    """`program`, `journal`, `reproducer`, `inductor_dump` or `unknown`, from the content."""
     for line in text.splitlines():
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
@@ -43,24 +44,31 @@ def kind_of(text: str) -> str:
             return "journal"
         if stripped.startswith('{"treadle_repro"'):
             return "reproducer"
-        return "unknown"
+        break
+    if looks_like_dump(text):
+        return "inductor_dump"
     return "unknown"
 
 
 def read_sound_program(path: str) -> Program:
     """The program in a file, verified: analyses rely on its rules."""
-    return verify(read_program(path)[0])
+    return verify(program_in(read_text(path), path))
 
 
 def read_program(path: str) -> tuple[Program, str]:
     """The program in a file, not yet verified, and the text it was read from."""
     text = read_text(path)
+    rest = text.partition("\n")[2] if kind_of(text) == "reproducer" else text
+    return program_in(text, path), rest
+
+
+def program_in(text: str, path: str) -> Program:
+    """The program that the text of a file holds, or one InputError."""
     kind = kind_of(text)
     if kind == "program":
-        return parse_program(text, path), text
+        return parse_program(text, path)
     if kind == "reproducer":
-        _, _, rest = text.partition("\n")
-        return parse_program("\n" + rest, path), rest
+        return parse_program("\n" + text.partition("\n")[2], path)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     found = f"'{first[:40]}'" if first else "an empty file"
     raise InputError(

@@ -9,6 +9,7 @@ from treadle.analysis.access import accesses
 from treadle.analysis.cost import bytes_moved
 from treadle.analysis.deps import DepKind, dependences
 from treadle.analysis.liveness import Liveness
+from treadle.index import hint
 from treadle.ir.program import Program
 from treadle.ir.types import BufferKind
 
@@ -33,6 +34,8 @@ class Summary:
     indirect_accesses: int
     dependences: dict[str, int]
     largest: list[tuple[str, int]]
+    assumed_sizes: dict[str, int]
+    """What run-time sizes were counted as: their hints, else the least they can be."""
 
     def to_json(self) -> dict[str, object]:
         """The summary with the keys all commands share."""
@@ -64,4 +67,5 @@ def summarise(program: Program) -> Summary:
         indirect_accesses=sum(a.is_indirect for a in touches),
         dependences={k.name: sum(d.kind is k for d in deps.deps) for k in DepKind},
         largest=[(b.name, b.storage_bytes) for b in largest],
+        assumed_sizes={s.name: hint(s) for s in program.sizes},
     )

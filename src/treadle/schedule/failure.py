@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Sequence
 
 from treadle.core.errors import TreadleError, Violation
@@ -39,6 +41,10 @@ def describe_failure(
         op = program.op_by_name.get(where)
         if op is not None and op.origins:
             notes.append(f"{where} comes from: {', '.join(op.origins)}")
+    if error is not None:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        file = os.path.basename(frame.filename)
+        notes.append(f"raised at {file}:{frame.lineno} in {frame.name}: {frame.line}")
     notes.append(f"passes before it: {', '.join(history) or 'none'}")
     notes.append(f"what it does: {step.summary}")
     return notes

@@ -3,7 +3,7 @@
 A pass cannot forget to be checked and cannot lie about having changed something: `changed` is
 whether it returned another object. After a pass that changed something:
 
-    check 1   the rules of the stage it delivers
+    check 1   the border (inputs, outputs, sizes) is as it was; the rules of the stage hold
     check 2   also the dependence certificate against its input, and that the text reads back
     check 3   also the interpreter, before and after, on random data (needs numpy)
 
@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from treadle.analysis.certificate import certify
+from treadle.analysis.certificate import border_changes, certify
 from treadle.core.context import Ctx
 from treadle.core.errors import SpecError, TreadleError, Violation
 from treadle.ir.program import Program
@@ -49,6 +49,8 @@ def _run_one(
     start = time.perf_counter()
     try:
         new = step.run(program, ctx)
+        if not isinstance(new, Program):
+            raise TypeError(f"it returned {type(new).__name__}, not a Program")
     except Exception as e:  # a bug in a pass must not lose the program that shows it
         raise _failed("PIPE002", number, step, program, program, ctx, passes, [], e) from e
     seconds = time.perf_counter() - start
@@ -75,7 +77,7 @@ def check(
     before: Program, after: Program, stage: Stage, level: int, seed: int = 0
 ) -> list[Violation]:
     """What is wrong with `after`, looked at as closely as `level` says."""
-    bad = violations(after, stage) if level >= 1 else []
+    bad = [*border_changes(before, after), *violations(after, stage)] if level >= 1 else []
     if not bad and level >= 2:
         bad = certify(before, after)
         if not bad and parse_program(show_program(after)) != after:

@@ -174,3 +174,12 @@ def test_a_bad_calibration_file_gets_one_clear_line(
 def test_a_missing_calibration_file_gets_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a readable calibration file, found No such"):
         read_calibration(str(tmp_path / "none.json"))
+
+
+def test_a_summand_is_not_taken_for_a_factor() -> None:
+    b = ProgramBuilder("p")
+    bias, left = b.input("bias", "f32", [2, 64, 128]), b.input("a", "f32", [2, 64, 8])
+    right, y = b.input("b", "f32", [2, 8, 128]), b.output("y", "f32", [2, 64, 128])
+    b.extern("aten.baddbmm", [bias, left, right], [y], name="mm")
+    program = verify(b.build())
+    assert work_of(program, program.ops[0]).flops == 2 * 2 * 64 * 128 * 8

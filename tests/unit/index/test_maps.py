@@ -146,3 +146,33 @@ def test_bad_domains_are_refused() -> None:
     with pytest.raises(ValueError, match="negative extent"):
         Domain.of(i=-1)
     assert Domain.of(i=3) is Domain.of(i=3)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        m("256*i + j", i=128, j=256),
+        m("i + 4*j", i=3, j=9),
+        m("11 - i", i=12),
+        m("4*(i % 3) + i//3", i=12),
+        m("s*i + j", i=4, j=S),
+        m("7", i=1),
+    ],
+)
+def test_one_to_one_walks_are_known(one: IndexMap) -> None:
+    assert one.is_injective()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        m("i + 2*j + 3*k", i=2, j=2, k=2),
+        m("i//2", i=4),
+        m("j", i=2, j=4),
+        m("i + j", i=S, j=S),
+        m("i*i", i=4),
+        m("s*i + j", i=4, j=S + 1),
+    ],
+)
+def test_walks_that_may_repeat_should_not_pass_for_one_to_one(one: IndexMap) -> None:
+    assert not one.is_injective()

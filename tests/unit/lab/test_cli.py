@@ -224,3 +224,58 @@ def test_the_module_runs_as_a_program() -> None:
         [sys.executable, "-m", "treadle", "--help"], capture_output=True, text=True, check=True
     )
     assert all(name in found.stdout for name in COMMANDS)
+
+
+def test_json_is_printed_for_bad_input_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "no/such/file", "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert "TXT002" in data["errors"][0]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    program_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for bad in (str(tmp_path), str(tmp_path / "none" / "out.txt")):
+        assert main(["schedule", program_file, "-o", bad]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "expected a file in a folder that exists" in err
+
+
+def test_why_needs_two_operations(program_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", program_file, "update", "update"]) == 2
+    assert "name two different ones" in capsys.readouterr().err
+
+
+OWN_PASS = """
+def drop_all(program, ctx):
+    return program.with_ops(())
+"""
+
+
+def test_a_pass_of_ones_own_can_be_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_passes.py").write_text(OWN_PASS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = write_reproducer(str(tmp_path), demo_program(), ["drop-all"], Options(), "x")
+    assert main(["replay", file]) == 2
+    assert "name your own with --pass" in capsys.readouterr().err
+    assert main(["replay", file, "--pass", "my_passes:drop_all"]) == 1
+    assert "IR015 at probs: output probs is never written" in capsys.readouterr().out
+    assert main(["replay", file, "--pass", "my_passes:gone"]) == 2
+    assert main(["replay", file, "--pass", "no_such_module:f"]) == 2
+
+
+def test_run_time_sizes_are_shown_with_what_they_were_counted_as(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text(
+        "treadle 1\nprogram p\ninputs x\n\nsize n in 2..9\n\nbuffer x : f32[n] on cpu\n"
+    )
+    assert main(["show", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "counted with n = 2" in out
+    assert "(no operations)" in out

@@ -239,3 +239,57 @@ def test_line_numbers_in_a_reproducer_are_those_of_the_file(tmp_path: Path) -> N
 def test_every_pass_documents_itself() -> None:
     for p in PIPELINE:
         assert p.summary.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda p: replace(p, outputs=()), "CERT005 at outputs: outputs were probs, now none"),
+        (
+            lambda p: replace(p, inputs=p.inputs[::-1]),
+            "CERT005 at inputs: inputs were x, w, state, now state, w, x",
+        ),
+        (
+            lambda p: replace(p, donated=("x",)),
+            "CERT005 at donated: donated were none, now x",
+        ),
+        (
+            lambda p: replace(
+                p,
+                buffers=tuple(
+                    replace(b, dtype=DType.F64) if b.name == "probs" else b for b in p.buffers
+                ),
+            ),
+            "CERT005 at probs: the caller knows it as another buffer",
+        ),
+    ],
+)
+def test_a_pass_may_not_change_the_border_of_the_program(change, message: str) -> None:
+    program = demo_program()
+    assert message in [str(v) for v in check(program, change(program), Stage.GROUPED, 1)]
+    assert check(program, program, Stage.GROUPED, 1) == []
+
+
+def forget(program: Program, ctx: Ctx) -> Program:
+    """Return nothing."""
+
+
+def test_a_pass_that_returns_no_program_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"PIPE002.*it returned NoneType, not a Program"):
+        run_pipeline(demo_program(), context(tmp_path), [step(forget)])
+
+
+def test_an_exception_is_shown_with_the_line_that_raised_it(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"raised at test_pipeline\.py:\d+ in explode: raise"):
+        run_pipeline(demo_program(), context(tmp_path), [step(explode)])
+
+
+def test_a_write_that_is_replaced_unseen_may_go() -> None:
+    b = ProgramBuilder("p")
+    x, y = b.input("x", "f32", [4]), b.output("y", "f32", [4])
+    for name in ("first", "second"):
+        with b.loop(name, [4]) as k:
+            k.store(y, k.vars, k.load(x, *k.vars) * 2.0)
+    before = b.build()
+    assert certify(before, before.with_ops(before.ops[1:])) == []
+    assert [v.code for v in certify(before, before.with_ops(before.ops[:1]))] == ["CERT002"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
+from treadle.core.errors import InputError
 from treadle.core.options import Options
 from treadle.ir.text import show_program
 from treadle.lab.files import read_sound_program
@@ -24,9 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--journal", metavar="FILE", help="write the journal here")
 
 
+def _refuse_unwritable(path: str) -> None:
+    """Say so before the work is done, not after."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.path.isdir(folder):
+        raise InputError(
+            file=path, expected="a file in a folder that exists", found="none", code="TXT002"
+        )
+
+
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
     program = read_sound_program(args.file)
+    if args.out:
+        _refuse_unwritable(args.out)
     options = Options.from_env()
     ctx = Ctx(options, cost_model(program, options), journal_for(options))
     start = time.perf_counter()

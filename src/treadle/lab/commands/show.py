@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator
 
 from treadle.core.journal import Journal
-from treadle.lab.files import kind_of, read_sound_program, read_text
+from treadle.ir.spec import verify
+from treadle.lab.files import kind_of, program_in, read_text
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.summary import Summary, summarise
 
@@ -18,12 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a summary of the file."""
-    if kind_of(read_text(args.file)) == "journal":
+    text = read_text(args.file)  # once: the file may be a pipe
+    if kind_of(text) == "journal":
         counts = Journal.read(args.file).summary()
         rows = [(k, w, n) for k, part in counts.items() for w, n in part.items()]
         emit(args.json, {"kind": "journal", **counts}, table(rows, ("what", "which", "count")))
         return 0
-    program = read_sound_program(args.file)
+    program = verify(program_in(text, args.file))
     summary = summarise(program)
     emit(args.json, {"kind": "program", **summary.to_json()}, _lines(summary))
     return 0
@@ -31,11 +33,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(s: Summary) -> Iterator[str]:
     kinds = ", ".join(f"{n} {kind}" for kind, n in s.kinds.items())
-    yield f"program {s.name}: {s.ops} operations ({kinds}), {s.kernels} kernels"
+    shown = f" ({kinds})" if kinds else ""
+    yield f"program {s.name}: {s.ops} operations{shown}, {s.kernels} kernels"
     yield f"buffers         {s.buffers} ({s.views} views), {s.mutations} mutations"
     deps = ", ".join(f"{n} {kind}" for kind, n in s.dependences.items() if n)
     yield f"dependences     {deps or 'none'}; {s.indirect_accesses} indirect accesses"
     yield f"bytes moved     {s.bytes_moved:,} ({human_bytes(s.bytes_moved)})"
     bound = f"lower bound {s.peak_lower_bound:,}"
-    yield f"peak            {s.peak_bytes:,} ({human_bytes(s.peak_bytes)}) at {s.peak_at}; {bound}"
-    yield "largest buffers " + ", ".join(f"{n} {human_bytes(b)}" for n, b in s.largest)
+    where = f"at {s.peak_at}" if s.peak_at else "(no operations)"
+    yield f"peak            {s.peak_bytes:,} ({human_bytes(s.peak_bytes)}) {where}; {bound}"
+    if s.largest:
+        yield "largest buffers " + ", ".join(f"{n} {human_bytes(b)}" for n, b in s.largest)
+    if s.assumed_sizes:
+        assumed = ", ".join(f"{n} = {value}" for n, value in s.assumed_sizes.items())
+        yield f"sizes           counted with {assumed}"

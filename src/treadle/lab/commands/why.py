@@ -24,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     program = read_sound_program(args.file)
     deps = dependences(program)
     ends = [_leaves(program, name) for name in (args.first, args.second)]
+    if args.first == args.second:
+        raise UsageError(f"'{args.first}' is one operation; name two different ones")
     direct = [
         deps.explain(d) for a in ends[0] for b in ends[1] if a != b for d in deps.between(a, b)
     ]

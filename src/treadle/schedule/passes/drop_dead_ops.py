@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from treadle.analysis.deps import dependences
+from treadle.analysis.deps import Dependences, dependences
 from treadle.core.context import Ctx
 from treadle.ir.effects import acts_by_itself, effects
 from treadle.ir.program import Group, Operation, Program, walk_operations
@@ -33,7 +33,7 @@ def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
 def _needed(program: Program) -> set[str]:
     deps = dependences(program)
     seen = {program.storage_of(n) for n in (*program.outputs, *program.inputs)}
-    needed = [_is_seen(op, seen, program) for op in program.leaves]
+    needed = [_is_seen(op, seen, program, deps) for op in program.leaves]
     # Backwards: whoever carries a value to something needed is needed.
     for position in range(len(needed) - 1, -1, -1):
         if needed[position]:
@@ -42,11 +42,12 @@ def _needed(program: Program) -> set[str]:
     return {name for name, is_needed in zip(deps.names, needed, strict=True) if is_needed}
 
 
-def _is_seen(op: Operation, seen: set[str], program: Program) -> bool:
+def _is_seen(op: Operation, seen: set[str], program: Program, deps: Dependences) -> bool:
     if acts_by_itself(op):
         return True
     of = effects(op)
-    return any(program.storage_of(n) in seen for n in (*of.writes, *of.mutates))
+    touched = {program.storage_of(n) for n in (*of.writes, *of.mutates)} & seen
+    return any(deps.shows_at_end(op.name, storage) for storage in touched)
 
 
 def _kept(op: Operation, needed: set[str]) -> Operation | None:

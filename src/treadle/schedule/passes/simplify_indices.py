@@ -3,7 +3,7 @@
 before   load x[256*((256*i + j) // 256) + ((256*i + j) % 256)]   for i in 128, j in 256
 after    load x[256*i + j]
 needs    nothing
-keeps    bodies with a loop that never runs
+keeps    bodies with a loop that never runs, and indices that would lose all trace of data
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.core.context import Ctx
+from treadle.index import Expr, Facts, Kind
 from treadle.ir.change import map_indices, map_loops
 from treadle.ir.program import Loop, Program
 from treadle.ir.spec_facts import facts_of
@@ -25,5 +26,12 @@ def _simplified(op: Loop) -> Loop:
     if any(n.value == 0 for n in op.body.space.extents):
         return op  # an index that loses its empty loop would be looked at after all
     facts = facts_of(op.body)
-    body = map_indices(op.body, facts.simplify)
+    body = map_indices(op.body, lambda e: _simple(e, facts))
     return op if body is op.body else replace(op, body=body)
+
+
+def _simple(e: Expr, facts: Facts) -> Expr:
+    """The simplest form that still shows what comes from data: a scatter stays a scatter."""
+    simple = facts.simplify(e)
+    lost = e.free - simple.free
+    return e if any(s.kind is Kind.INDIRECT for s in lost) else simple
