@@ -26,6 +26,7 @@ from treadle.index import (
 
 I, J = loop("i"), loop("j")
 N = size("n", 1, 6)
+M = size("m", 4, 12, divisor=4)
 
 
 @st.composite
@@ -34,7 +35,7 @@ def trees(draw: st.DrawFn, depth: int = 4) -> tuple:
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         return draw(
             st.one_of(
-                st.sampled_from([("var", "i"), ("var", "j"), ("var", "n")]),
+                st.sampled_from([("var", "i"), ("var", "j"), ("var", "n"), ("var", "m")]),
                 st.integers(-9, 40).map(lambda n: ("const", n)),
             )
         )
@@ -76,7 +77,7 @@ def plain(tree: tuple, point: dict[str, int]) -> int:
 def build(tree: tuple) -> Expr:
     """The same tree through the algebra."""
     if tree[0] == "var":
-        return {"i": I, "j": J, "n": N}[tree[1]]
+        return {"i": I, "j": J, "n": N, "m": M}[tree[1]]
     if tree[0] == "const":
         return const(tree[1])
     a, b = build(tree[1]), build(tree[2])
@@ -97,12 +98,15 @@ extents = st.sampled_from([1, 2, 3, 4, 6, 12])
 
 def points(rows: int, columns: int) -> list[dict[str, int]]:
     return [
-        {"i": i, "j": j, "n": n} for i in range(rows) for j in range(columns) for n in (1, 2, 5, 6)
+        {"i": i, "j": j, "n": n, "m": m}
+        for i in range(rows)
+        for j in range(columns)
+        for n, m in ((1, 4), (2, 12), (5, 8), (6, 4))
     ]
 
 
 def at(e: Expr, p: dict[str, int]) -> int:
-    return evaluate(e, {I: p["i"], J: p["j"], N: p["n"]})
+    return evaluate(e, {I: p["i"], J: p["j"], N: p["n"], M: p["m"]})
 
 
 @settings(max_examples=400, deadline=None)
@@ -131,7 +135,7 @@ def test_construction_simplification_bounds_and_proofs_agree_with_evaluation(
 @given(trees())
 def test_text_comes_back_in_both_dialects(tree: tuple) -> None:
     e = build(tree)
-    scope = {"n": N}
+    scope = {"n": N, "m": M}
     assert parse(show(e), scope) is e
     assert parse(show_sympy(e), scope) is e
 

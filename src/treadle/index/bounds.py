@@ -205,7 +205,24 @@ class Facts:
         if self.nonnegative(e) and self.less(e, n):
             return True
         simple = self.simplify(e)
-        return simple is not e and self.nonnegative(simple) and self.less(simple, n)
+        if simple is not e and self.nonnegative(simple) and self.less(simple, n):
+            return True
+        return self._within_after_cuts(simple, as_expr(n))
+
+    def _within_after_cuts(self, e: Expr, n: Expr) -> bool:
+        """`within` with loops cut into digits: s*(i % u) + i//u for i in 0..s*u is a transpose."""
+        from treadle.index.domain import Domain
+        from treadle.index.maps import refine
+
+        loops = [(v, x) for v, x in self.extents.items() if v in e.free and v.kind is Kind.LOOP]
+        if not any(isinstance(base, FloorDiv | Mod) for base, _ in e.terms) or not loops:
+            return False
+        domain, (cut,) = refine(Domain(loops), [e])
+        if cut is e:
+            return False
+        rest = {v: x for v, x in self.extents.items() if v.kind is not Kind.LOOP}
+        fine = Facts({**rest, **dict(domain.items())})
+        return fine.nonnegative(cut) and fine.less(cut, n)
 
     def _extreme(self, e: Expr, lowest: bool) -> Expr | None:
         """A bound of `e` that is free of loop variables, on the side asked for."""
@@ -270,6 +287,7 @@ def _nonnegative_over_sizes(e: Expr) -> bool:
     """Whether a polynomial in sizes is nonnegative: shifted to its corner, no minus is left."""
     if Facts().interval(e).nonnegative:
         return True
+    e = _without_floors(e)
     shift: dict[Symbol, IntLike] = {}
     for s in e.free:
         if s.lo is None:
@@ -281,6 +299,20 @@ def _nonnegative_over_sizes(e: Expr) -> bool:
     return all(
         c > 0 and all(isinstance(f, Symbol) for f in base.factors) for base, c in moved.terms
     )
+
+
+def _without_floors(e: Expr) -> Expr:
+    """A lower bound of `e` in which whole multiples of a floor division are gone.
+
+    n - (n//d)*d lies in 0..d, so k*d*(n//d) is at least k*(n - d + 1), or k*n where k is negative.
+    """
+    for base, c in e.terms:
+        if isinstance(base, FloorDiv) and type(base.den) is Const and base.den.number > 0:
+            k, left = divmod(c, base.den.number)
+            if not left:
+                slack = 0 if k < 0 else base.den.number - 1
+                e = e - base * c + (base.num - slack) * k
+    return e
 
 
 def hint(e: Expr, fallback: int = 1) -> int:

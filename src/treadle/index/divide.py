@@ -165,12 +165,12 @@ def mod(num: IntLike, den: IntLike) -> Expr:
 
 def _reduced_modulo(num: Expr, d: int) -> Expr:
     """num with each coefficient the smallest of its residue class, and void remainders dropped."""
-    if not any(2 * abs(c) >= d or type(b) is Mod for b, c in num.terms):
+    if not any(2 * abs(c) >= d or type(b) is Mod or _divides(b, c, d) for b, c in num.terms):
         return num
     parts: list[IntLike] = [num.const]
     changed = False
     for base, c in num.terms:
-        kept = c % d
+        kept = 0 if _divides(base, c, d) else c % d
         kept = kept - d if 2 * kept > d else kept  # -i rather than 11*i modulo 12
         inner = base
         if type(base) is Mod and type(base.den) is Const and base.den.number * kept % d == 0:
@@ -178,6 +178,15 @@ def _reduced_modulo(num: Expr, d: int) -> Expr:
         changed = changed or kept != c or inner is not base
         parts.append(mul(inner, kept))
     return _reduced_modulo(sum_of(parts), d) if changed else num
+
+
+def _divides(base: Expr, coefficient: int, d: int) -> bool:
+    """Whether d divides a term because a size in it is declared a multiple of something."""
+    known = coefficient
+    for factor in base.factors:
+        if isinstance(factor, Symbol):
+            known *= factor.divisor
+    return known != coefficient and known % d == 0
 
 
 def _extreme(cls: type[Min] | type[Max], args: Iterable[IntLike], sign: int) -> Expr:

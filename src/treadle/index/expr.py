@@ -250,6 +250,8 @@ def _check_facts(name: str, lo: int | None, hi: int | None, divisor: int, hint: 
         raise ValueError(f"{name}: divisor must be at least 1, not {divisor}")
     if lo is not None and hi is not None and lo > hi:
         raise ValueError(f"{name}: empty range {lo}..{hi}")
+    if lo is not None and hi is not None and -(-lo // divisor) * divisor > hi:
+        raise ValueError(f"{name}: no multiple of {divisor} lies in {lo}..{hi}")
     if hint is None:
         return
     if (lo is not None and hint < lo) or (hi is not None and hint > hi) or hint % divisor:

@@ -116,6 +116,7 @@ class IndexMap:
         domain, results = refine(self.domain, self.results)
         domain, results = drop_unit_loops(domain, results)
         domain, results = merge_contiguous(domain, results)
+        domain, results = _merge_inside(domain, results)
         return _renamed(domain, results)
 
     def set_form(self) -> IndexMap:
@@ -285,6 +286,23 @@ def _divisions(results: Iterable[Expr]) -> list[FloorDiv | Mod]:
 
 
 # ----------------------------------------------------------------------------- normal forms
+
+
+def _merge_inside(domain: Domain, results: tuple[Expr, ...]) -> tuple[Domain, tuple[Expr, ...]]:
+    """Neighbouring loops merged that only occur together, also inside min, max, // and %.
+
+    (a: 3, b: 4) -> (4*a + b + 5) % 12   becomes   (ab: 12) -> (ab + 5) % 12
+    """
+    at = 0
+    while at + 1 < len(domain):
+        merged, values = merge(domain, domain.vars[at])
+        new = tuple([merged.facts.simplify(substitute(r, values)) for r in results])
+        # If the two were not used as one number, taking it apart shows as new divisions.
+        if len(_divisions(new)) <= len(_divisions(results)):
+            domain, results, at = merged, new, max(at - 1, 0)
+        else:
+            at += 1
+    return domain, results
 
 
 def _renamed(domain: Domain, results: tuple[Expr, ...]) -> IndexMap:

@@ -50,6 +50,28 @@ def test_within_is_proved_over_run_time_sizes(text: str, limit: str) -> None:
     assert facts.within(parse(text, SCOPE), parse(limit, SCOPE))
 
 
+FLAT = Domain([(loop("i"), S * T), (loop("k"), S // 2), (loop("m"), S // 8)])
+
+
+@pytest.mark.parametrize(
+    "text, limit",
+    [
+        ("s*(i % t) + i//t", "s*t"),
+        ("t*(i % s) + i//s", "s*t"),
+        ("2*k + 1", "s"),
+        ("8*m + 7", "s"),
+        ("s % 8", "1"),
+    ],
+)
+def test_within_is_proved_for_flattened_transposes_and_halves(text: str, limit: str) -> None:
+    assert FLAT.facts.within(parse(text, SCOPE), parse(limit, SCOPE))
+
+
+@pytest.mark.parametrize("text, limit", [("s*(i % s) + i//t", "s*t"), ("2*k + 2", "s")])
+def test_flattened_accesses_that_leave_should_not_pass(text: str, limit: str) -> None:
+    assert not FLAT.facts.within(parse(text, SCOPE), parse(limit, SCOPE))
+
+
 @pytest.mark.parametrize(
     "text, limit",
     [

@@ -65,6 +65,13 @@ def test_symbolic_divisors_cancel() -> None:
     assert floordiv(6 * S * I, 2 * S) is 3 * I
 
 
+def test_remainders_of_declared_multiples_vanish() -> None:
+    e = size("e", 8, 64, divisor=8)
+    assert mod(e, 8) is const(0)
+    assert mod(3 * e + I, 4) is mod(I, 4)
+    assert mod(e, 16) is not const(0)
+
+
 def test_a_symbol_is_its_name_kind_and_facts() -> None:
     assert size("n", 1, 8) is not size("n", 1, 9)
     assert loop("n") is not size("n")
@@ -100,6 +107,7 @@ def test_division_by_zero_is_refused() -> None:
     [
         ({"lo": 5, "hi": 3}, "empty range"),
         ({"lo": 1, "divisor": 0}, "divisor must be at least 1"),
+        ({"lo": 1, "hi": 7, "divisor": 8}, "no multiple of 8 lies in 1..7"),
         ({"lo": 1, "hi": 8, "hint": 9}, "hint 9 is outside"),
         ({"lo": 1, "divisor": 8, "hint": 12}, "hint 12 is outside"),
     ],

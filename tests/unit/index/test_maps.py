@@ -25,6 +25,9 @@ def m(text: str, **loops: object) -> IndexMap:
         (m("s*i + j", i=4, j=S), m("k", k=4 * S)),
         (m("0", i=6), m("0", i=2, j=3)),
         (m("i", i=0), m("3*j", j=0)),
+        (m("(c + 5) % 12", c=12), m("(4*a + b + 5) % 12", a=3, b=4)),
+        (m("min(7, c)", c=12), m("min(7, 2*a + b)", a=6, b=2)),
+        (m("c//5", c=12), m("(4*a + b)//5", a=3, b=4)),
     ],
 )
 def test_the_same_walk_has_the_same_sequence_form(one: IndexMap, other: IndexMap) -> None:
