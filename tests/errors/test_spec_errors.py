@@ -355,3 +355,10 @@ def test_what_was_found_sound_is_not_looked_at_again_until_its_buffers_change() 
 def test_every_code_of_the_verifier_is_broken_by_a_test() -> None:
     here = {c.split()[0] for c in CASES} | {"IR007", "IR009", "IR011", "IR018"}
     assert here == {c for c in load_codes() if c.startswith("IR")}
+
+
+@pytest.mark.parametrize("pair", [("2*i", "2*i + 1"), ("8*i", "8*i + 4"), ("i", "i + 8")])
+def test_stores_to_places_that_never_meet_are_no_race(pair: tuple[str, str]) -> None:
+    stores = [f"store y[{index}] = %0" for index in pair]
+    text = HEAD.replace("y : f32[8]", "y : f32[64]") + body("%0 = load x[i]", *stores)
+    assert violations(parse_program(text)) == []

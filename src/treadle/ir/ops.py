@@ -67,7 +67,7 @@ relu             | 1 | same  | number  | 1  | max(x, 0), NaN stays
 sign             | 1 | same  | any     | 1  | -1, 0 or 1; NaN gives 0, as in torch
 truediv          | 2 | float | any     | 4  | a / b
 int_truediv      | 2 | float | any     | 4  | a / b of integers, as torch divides them
-floordiv         | 2 | same  | number  | 4  | a / b rounded down
+floordiv         | 2 | same  | number  | 4  | a / b rounded down; of whole numbers by zero: 0
 truncdiv         | 2 | same  | number  | 4  | a / b rounded towards zero
 fmod             | 2 | same  | number  | 4  | remainder with the sign of a
 remainder        | 2 | same  | number  | 4  | remainder with the sign of b

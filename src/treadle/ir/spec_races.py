@@ -7,6 +7,7 @@ from math import gcd
 from typing import NamedTuple
 
 from treadle.index import Domain, Expr, Facts, Kind, Mod, Symbol, coefficient, substitute
+from treadle.index.apart import Span, never_meet
 from treadle.ir.body import Body, Stmt, number_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Program
@@ -76,16 +77,6 @@ class _Touch(NamedTuple):
     mode: str
     """The mode of a store; empty for a load."""
 
-    def bytes(self, facts: Facts) -> tuple[int | None, int | None]:
-        """The first and last byte it can touch, None where nothing is known."""
-        if self.at is None:
-            return None, None
-        lo, hi = facts.interval(self.at)
-        return (
-            None if lo is None else lo * self.width,
-            None if hi is None else (hi + 1) * self.width - 1,
-        )
-
 
 def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]]:
     """IR014: a plain store goes to another element at each point; no store meets other accesses."""
@@ -143,9 +134,9 @@ def _collide(store: _Touch, other: _Touch, facts: Facts) -> bool:
         # At one point it is a sequence; but two points may find the same index in data.
         assert store.at is not None
         return any(s.kind is Kind.INDIRECT for s in store.at.free)
-    (low, high), (bottom, top) = store.bytes(facts), other.bytes(facts)
-    below = high is not None and bottom is not None and high < bottom
-    return not below and not (top is not None and low is not None and top < low)
+    if store.at is None or other.at is None:
+        return True
+    return not never_meet(Span(store.at, store.width, facts), Span(other.at, other.width, facts))
 
 
 # ---------------------------------------------------------------------------------- repeats
