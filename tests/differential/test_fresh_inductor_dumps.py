@@ -1,4 +1,4 @@
-"""Dumps that the installed torch writes now come back byte for byte."""
+"""Dumps that the installed torch writes now come back byte for byte, and are derived again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.frontends.inductor_dump import Dump, model, parse_dump, print_dump
+from treadle.frontends.inductor_dump import Dump, model, parse_dump, print_dump, rederive
 
 pytest.importorskip("torch")
 
@@ -36,6 +36,7 @@ def read_back(path: Path) -> Dump:
     assert print_dump(dump) == text
     assert dump.unknown_count == 0
     assert not [finding for finding in dump.findings if not finding.is_note]
+    assert [str(difference) for difference in rederive(dump).differences] == []
     return dump
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from treadle.core.errors import InputError
-from treadle.frontends.inductor_dump import looks_like_dump, parse_dump, print_dump
+from treadle.frontends.inductor_dump import looks_like_dump, parse_dump, print_dump, rederive
 
 FIXTURES = Path(__file__).parents[1] / "corpus" / "inductor"
 FILES = ("softmax.0.post.txt", "pad_masked.0.pre.txt", "mutations.0.post.txt", "foreach.log.txt",
@@ -86,6 +86,7 @@ def _is_reproduced(text: str, what: str) -> bool:
     try:
         looks_like_dump(text)
         dump = parse_dump(text, "f")
+        rederive(dump)
     except InputError as error:
         rendered = error.render()
     except Exception as error:

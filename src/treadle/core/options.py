@@ -40,7 +40,7 @@ class Options:
 
     check: int = _option(
         1,
-        "0 nothing, 1 stage spec after each changed pass, 2 also dependence certificate and plan,"
+        "0 nothing, 1 stage spec after each changed pass, 2 also the dependence certificate,"
         " 3 also the meaning, by the interpreter",
         WholeNumber(0, 3),
         "TREADLE_CHECK",

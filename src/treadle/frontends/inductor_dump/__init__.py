@@ -3,6 +3,7 @@
     dump = read_dump("ir_post_fusion.txt")
     dump.nodes[0].writes, dump.dialect, dump.findings
     print_dump(dump) == open("ir_post_fusion.txt").read()
+    rederive(dump).differences   # what it claims otherwise than its loop bodies say
 
 Nothing here imports torch, and nothing in a file is ever evaluated.
 """
@@ -11,16 +12,20 @@ from treadle.frontends.inductor_dump.dialect import Dialect, detect_dialect
 from treadle.frontends.inductor_dump.model import Dump, Finding, Node, Section
 from treadle.frontends.inductor_dump.parse import looks_like_dump, parse_dump, read_dump
 from treadle.frontends.inductor_dump.print import print_dump
+from treadle.frontends.inductor_dump.rederive import Difference, Rederivation, rederive
 
 __all__ = [
     "Dialect",
+    "Difference",
     "Dump",
     "Finding",
     "Node",
+    "Rederivation",
     "Section",
     "detect_dialect",
     "looks_like_dump",
     "parse_dump",
     "print_dump",
     "read_dump",
+    "rederive",
 ]

@@ -85,7 +85,7 @@ def node_lines(node: Node, dialect: Dialect) -> list[str]:
             lines.append(f"{name}.{attribute} = {distance}")
         lines += notes.after(attribute)
     if node.users is not None:
-        lines.append(f"{name}.users = [{', '.join([_user(user) for user in node.users])}]")
+        lines.append(f"{name}.users = [{', '.join([user_text(user) for user in node.users])}]")
         lines += notes.after("users")
     else:
         lines.append(f"{name}.outputs = [")
@@ -131,11 +131,11 @@ def _buffer_lines(buffer: Buffer, dialect: Dialect) -> Iterator[str]:
             yield from wrapped(f"{name}.{attribute} =", quoted, dialect, "    ")
         yield from notes.after(attribute)
     if len(buffer.users) <= 1:
-        yield f"{name}.users = [{''.join([_user(user) for user in buffer.users])}]"
+        yield f"{name}.users = [{''.join([user_text(user) for user in buffer.users])}]"
     else:
         yield f"{name}.users = ["
         for user in buffer.users:
-            yield f"        {_user(user)},"
+            yield f"        {user_text(user)},"
         yield "    ]"
     yield from notes.rest()
 
@@ -207,6 +207,11 @@ def _rows(item: tuple[str, ...], text: str, dialect: Dialect) -> Iterator[str]:
         yield f"{column if position else ''}{part}{comma}"
 
 
+def dep_text(dep: Dep, dialect: Dialect) -> str:
+    """One dependence on one line; the order of these texts is the order of the lists."""
+    return ", ".join(_dep(dep, dialect))
+
+
 def _dep(dep: Dep, dialect: Dialect) -> tuple[str, ...]:
     if isinstance(dep, MemoryDep):
         shows_mode = dep.mode is not None or dialect.always_shows_mode
@@ -221,7 +226,8 @@ def _dep(dep: Dep, dialect: Dialect) -> tuple[str, ...]:
     return *fields, f"is_fake={dep.is_fake})"
 
 
-def _user(user: User) -> str:
+def user_text(user: User) -> str:
+    """One entry of a list of users."""
     if user.node_class is None:
         node = "OUTPUT"
     elif user.names_group:
