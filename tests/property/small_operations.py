@@ -142,9 +142,7 @@ class Draft:
         room = 0 if known is None else max(known - 1 - last, 0)
         return k.indirect(at, INDEX_RANGE) * step + self.number(0, room)
 
-    def masked_load(
-        self, k: BodyBuilder, b: Buffer, loops: Sequence[tuple[Symbol, Expr]]
-    ) -> Value:
+    def masked_load(self, k: BodyBuilder, b: Buffer, loops: Sequence[tuple[Symbol, Expr]]) -> Value:
         shifted = self.index(b, loops) + self.number(-3, 3)
         place = k.index(shifted)
         inside = k.logical_and(place >= 0, place < k.index(self.limit(b)))
@@ -348,6 +346,6 @@ MOVES: Mapping[str, Callable[[Draft], None]] = {
     "finish": finish,
 }
 LOOP_MOVES = (
-    "pointwise", "walk", "fill", "update", "accumulate", "scatter", "reduction", "running", "bucket",
-    "allocate",
+    "pointwise", "walk", "fill", "update", "accumulate", "scatter", "reduction", "running",
+    "bucket", "allocate",
 )  # fmt: skip
