@@ -16,11 +16,12 @@ from touched_bytes import Cell, all_cells, touched
 
 from treadle.index import Expr, Symbol, as_expr
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.effects import effects
 from treadle.ir.interp import CallContext, ExternFn, run
 from treadle.ir.interp.bindings import number
 from treadle.ir.interp.dtypes import NUMPY_TYPES, Array
 from treadle.ir.interp.machine import Result
-from treadle.ir.program import Call, Foreach, Fused, Group, Grouped, Loop, Nop, Operation, Program
+from treadle.ir.program import Call, Foreach, Fused, Group, Grouped, Loop, Operation, Program
 from treadle.ir.spec import violations
 from treadle.ir.types import Buffer, DType, Layout
 
@@ -204,12 +205,7 @@ def _outputs(d: Draft) -> list[str]:
     b = d.builder
     program = b.build()
     ready = {program.storage_of(n) for n in program.inputs}
-    for op in program.leaves:
-        names = op.writes if isinstance(op, Call | Nop) else ()
-        mutated = op.mutates if isinstance(op, Call) else ()
-        stored = [n for n, *_ in op.body.stores()] if isinstance(op, Loop) else []
-        taken = [op.target] if hasattr(op, "target") and not isinstance(op, Call) else []
-        ready.update(program.storage_of(n) for n in (*names, *mutated, *stored, *taken))
+    ready.update(program.storage_of(n) for op in program.leaves for n in _written(op))
     possible = [x.name for x in d.floats if program.storage_of(x.name) in ready]
     if not possible:
         return []
@@ -229,7 +225,27 @@ def _grouped(d: Draft, ops: Sequence[Operation]) -> Iterator[Operation]:
             continue
         kinds: list[type[Group]] = [Fused, Fused, Foreach, Grouped] if of_loops else [Grouped]
         kind = d.draw(st.sampled_from(kinds))
+        if kind is Foreach and not _independent(d, members):
+            kind = Grouped
         yield kind(name=d.fresh("group"), members=tuple(members))
+
+
+def _independent(d: Draft, members: Sequence[Operation]) -> bool:
+    """Whether no member touches a storage that another one writes."""
+    program = d.builder.build()
+    stored = [{program.storage_of(n) for n in effects(m).touched} for m in members]
+    wrote = [{program.storage_of(n) for n in _written(m)} for m in members]
+    return all(
+        wrote[a].isdisjoint(stored[b])
+        for a in range(len(members))
+        for b in range(len(members))
+        if a != b
+    )
+
+
+def _written(op: Operation) -> tuple[str, ...]:
+    of = effects(op)
+    return (*of.writes, *of.mutates)
 
 
 def ungrouped(program: Program) -> Program:

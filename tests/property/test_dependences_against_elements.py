@@ -73,9 +73,7 @@ def test_what_is_read_comes_along_dependences_that_carry(program: Program) -> No
                 )
 
 
-def latest_writers(
-    of: Touched, earlier: list[Touched], leaves: tuple[Operation, ...]
-) -> set[int]:
+def latest_writers(of: Touched, earlier: list[Touched], leaves: tuple[Operation, ...]) -> set[int]:
     """Who may have written what is read: back to the first write that is certain."""
     open_cells, found = set(of.reads), set()
     for position in range(len(earlier) - 1, -1, -1):

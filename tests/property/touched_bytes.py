@@ -26,9 +26,7 @@ class Touched(NamedTuple):
 
     def meets(self, later: Touched) -> bool:
         """Whether the order of the two can show: a common byte that one of them writes."""
-        return bool(
-            self.writes & (later.reads | later.writes) or self.reads & later.writes
-        )
+        return bool(self.writes & (later.reads | later.writes) or self.reads & later.writes)
 
 
 def touched(program: Program, op: Operation, sizes: Sizes) -> Touched:

@@ -50,7 +50,8 @@ from treadle.frontends.inductor_dump.rederive_users import (
     names_many_aliases,
 )
 
-WRITES, READS, USERS, SPACE, HEADER, LAYOUTS, ORDER = [f"IND{n:03}" for n in range(10, 17)]
+WRITES, READS, USERS, SPACE = "IND010", "IND011", "IND012", "IND013"
+HEADER, LAYOUTS, ORDER = "IND014", "IND015", "IND016"
 NOT_MERGED, TAKEN_AS_GIVEN, DISTANCES = "IND017", "IND018", "IND019"
 COUNTS = (
     "loop_nodes", "fused_headers", "user_flags", "spaces", "layouts", "lists", "distances"

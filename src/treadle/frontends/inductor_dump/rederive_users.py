@@ -84,6 +84,7 @@ class DerivedNode:
     why_not: str = ""
 
     def read(self, dep: Dep) -> None:
+        """Note a read; of equal ones the first stands."""
         self.reads.setdefault(key(dep), dep)
 
 
