@@ -39,8 +39,8 @@ OPT001: unknown option 'chek'
         """\
 OPT002: TREADLE_CHECK cannot be 'full'
   allowed: a whole number from 0 to 3
-  it sets: 0 nothing, 1 stage spec after each changed pass, 2 also dependence certificate and \
-plan, 3 also the meaning, by the interpreter
+  it sets: 0 nothing, 1 stage spec after each changed pass, 2 also the dependence \
+certificate, 3 also the meaning, by the interpreter
   read more: treadle explain OPT002""",
     ),
     "an_option_out_of_range": (
