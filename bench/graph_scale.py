@@ -219,7 +219,7 @@ def measure_once(make: Callable[[int], Program], n: int) -> dict[str, float]:
 
 def measure(make: Callable[[int], Program], n: int) -> dict[str, float]:
     """Microseconds; the least of several runs, because the others were disturbed."""
-    runs = [measure_once(make, n) for _ in range(5 if n <= 10_000 else 2)]
+    runs = [measure_once(make, n) for _ in range(5 if n <= 10_000 else 1)]
     return {k: round(min(r[k] for r in runs) * 1e6, 2) for k in runs[0]}
 
 

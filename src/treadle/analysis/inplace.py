@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
@@ -116,6 +117,7 @@ def indices_agree(c: Candidate) -> Verdict:
     return YES
 
 
+@lru_cache(maxsize=8192)
 def _visits_once(m: IndexMap) -> bool:
     """Whether each element is touched at one point; loops that the index leaves out do not count.
 
