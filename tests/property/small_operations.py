@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from treadle.index import Expr, Symbol, as_expr, maximum, minimum
 from treadle.ir.build import BodyBuilder, ProgramBuilder, Value
-from treadle.ir.types import Buffer, BufferKind
+from treadle.ir.types import Buffer, BufferKind, DType
 
 WALKS = ((2, 2, 2), (4, 2), (2, 4), (1, 4), (4, 1), (2, 1, 2), (3, 4), (1, 1), (2, 0))
 STRIDES = (1, 1, 1, 2, 3, 4, -1, -2)
@@ -202,6 +202,26 @@ def row_major(loops: Sequence[tuple[Symbol, Expr]]) -> Expr:
     return total
 
 
+def relay(d: Draft) -> None:
+    """A new buffer computed from the newest one, mostly index by index: a block to take over."""
+    roots = [b for b in d.filled if b.view_of is None]
+    source = roots[-1] if d.number(0, 3) else d.one_of(roots)
+    element = source.dtype if d.number(0, 5) else DType.F16
+    sizes = source.layout.sizes if d.number(0, 3) else [d.limit(source)]
+    target = d.builder.buffer(d.fresh("y"), element, sizes)
+    whole = d.number(0, 3) > 0
+    with d.builder.loop(d.fresh("relay"), sizes if whole else d.loops(), **d.rest()) as k:
+        loops = pairs(k)
+        index = target.layout.index(k.vars) if whole else d.index(target, loops, every=True)
+        value = k.load_at(source, index).to("f32")
+        if d.number(0, 2) == 0:
+            value = value + k.load_at(source, index if d.maybe() else d.index(source, loops))
+        if d.number(0, 3) == 0:
+            value = value + d.load(k, loops)
+        k.store_at(target, index, (value * 0.5 + float(d.count)).to(element))
+    d.floats.append(target)
+
+
 def fill(d: Draft) -> None:
     """Every element of a buffer, whatever its layout."""
     target = d.one_of(d.floats)
@@ -272,9 +292,13 @@ def bucket(d: Draft) -> None:
 
 
 def call(d: Draft) -> None:
-    """A library call that reads, fills and changes whole buffers."""
+    """A library call that reads, fills and changes whole buffers.
+
+    What a call writes it does not read: a target among its arguments only says where to.
+    """
     args = [d.source() for _ in range(d.number(0, 2))]
     writes = [d.one_of(d.floats)] if d.maybe() else []
+    args = [b for b in args if b not in writes]
     mutates = [d.source()] if not writes or d.number(0, 3) == 0 else []
     effect = d.number(0, 7) == 0
     d.builder.extern(
@@ -333,6 +357,7 @@ MOVES: Mapping[str, Callable[[Draft], None]] = {
     "pointwise": pointwise,
     "fill": fill,
     "walk": walk,
+    "relay": relay,
     "update": update,
     "accumulate": accumulate,
     "scatter": scatter,
@@ -346,6 +371,6 @@ MOVES: Mapping[str, Callable[[Draft], None]] = {
     "finish": finish,
 }
 LOOP_MOVES = (
-    "pointwise", "walk", "fill", "update", "accumulate", "scatter", "reduction", "running",
+    "pointwise", "walk", "relay", "fill", "update", "accumulate", "scatter", "reduction", "running",
     "bucket", "allocate",
 )  # fmt: skip

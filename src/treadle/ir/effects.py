@@ -1,7 +1,8 @@
 """Which buffers an operation touches, by name: the one place that knows it for every kind.
 
 `reads` must hold their value before the operation; `writes` get a value from it; `mutates` are
-changed in place, so both. An atomic store mutates: what was there shows in the result.
+changed in place, so both. An atomic store mutates: what was there shows in the result. What a call
+writes it does not read: a target among its arguments only says where to.
 """
 
 from __future__ import annotations

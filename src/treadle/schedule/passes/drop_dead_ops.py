@@ -34,12 +34,38 @@ def _needed(program: Program) -> set[str]:
     deps = dependences(program)
     seen = {program.storage_of(n) for n in (*program.outputs, *program.inputs)}
     needed = [_is_seen(op, seen, program, deps) for op in program.leaves]
-    # Backwards: whoever carries a value to something needed is needed.
-    for position in range(len(needed) - 1, -1, -1):
-        if needed[position]:
-            for d in deps.into[position]:
-                needed[d.source] = needed[d.source] or d.carries
-    return {name for name, is_needed in zip(deps.names, needed, strict=True) if is_needed}
+    while True:
+        # Backwards: whoever carries a value to something needed is needed.
+        for position in range(len(needed) - 1, -1, -1):
+            if needed[position]:
+                for d in deps.into[position]:
+                    needed[d.source] = needed[d.source] or d.carries
+        first = _missing_maker(program, needed)
+        if first is None:
+            return {name for name, kept in zip(deps.names, needed, strict=True) if kept}
+        needed[first] = True
+
+
+def _missing_maker(program: Program, needed: list[bool]) -> int | None:
+    """Who first wrote a storage that something needed looks at, if nobody left has written it.
+
+    It carries no value there, or it would be needed: what is looked at was never written. But a
+    storage exists from its first write on.
+    """
+    first: dict[str, int] = {}
+    ready = {program.storage_of(n) for n in program.inputs}
+    for position, op in enumerate(program.leaves):
+        of = effects(op)
+        for name in (*of.reads, *of.mutates) if needed[position] else ():
+            storage = program.storage_of(name)
+            if storage not in ready and storage in first:
+                return first[storage]
+        for name in (*of.writes, *of.mutates):
+            storage = program.storage_of(name)
+            first.setdefault(storage, position)
+            if needed[position]:
+                ready.add(storage)
+    return None
 
 
 def _is_seen(op: Operation, seen: set[str], program: Program, deps: Dependences) -> bool:
