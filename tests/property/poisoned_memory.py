@@ -7,7 +7,7 @@ that take over a block run point by point in random order, as parallel hardware 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -37,7 +37,6 @@ class PoisonedRun:
         self.rows = self.memory._rows
         self.blocks: dict[str, Array] = {}
         self.ranges = {r.storage: r for r in live.ranges()}
-        self.first = {r.storage: live.program.op_by_name.get(r.first or "") for r in live.ranges()}
 
     def run(self) -> None:
         """Run every step; what is live must be what the curve says, before and after frees."""
@@ -102,24 +101,35 @@ class PoisonedRun:
 
     # -- steps -----------------------------------------------------------------------------
     def _run_cell(self, cell: tuple[str, ...], taken: set[str]) -> None:
-        for name in cell:
-            op = self.program.op_by_name[name]
-            touched = {self.program.storage_of(n) for n in effects(op).touched}
-            there = {s for s in touched if self.program.by_name[s].layout.numel.value != 0}
-            tensors = {s for s in there if s in self.ranges}
-            assert tensors <= self.rows.keys(), f"{name} touches {tensors - self.rows.keys()}"
-            if isinstance(op, Loop) and touched & taken and not _is_ordered(op):
-                self._run_by_points(op)
+        ops = [self.program.op_by_name[name] for name in cell]
+        for op in ops:
+            tensors = touched_storages(self.program, op) & self.ranges.keys()
+            assert tensors <= self.rows.keys(), f"{op.name} touches {tensors - self.rows.keys()}"
+        loops = [op for op in ops if isinstance(op, Loop) and not _is_ordered(op)]
+        if taken and len(loops) == len(ops) and not self._depend(cell):
+            self._run_by_points(loops)
+            return
+        for op in ops:
+            if op in loops and taken & touched_storages(self.program, op):
+                self._run_by_points([op])
             else:
                 RUNNERS[type(op)](op, self.memory, EXTERNS)
 
-    def _run_by_points(self, op: Loop) -> None:
-        points = list(one_point_loops(op, self.memory.sizes))
+    def _depend(self, cell: tuple[str, ...]) -> bool:
+        """Whether one of several operations must follow another of them."""
+        deps = self.live.deps
+        here = {deps.position[name] for name in cell}
+        return any(d.source in here for k in here for d in deps.into[k])
+
+    def _run_by_points(self, ops: Sequence[Loop]) -> None:
+        """All points of all operations in one shuffle, as a kernel may run them."""
+        points = [p for op in ops for p in one_point_loops(op, self.memory.sizes)]
         self.random.shuffle(points)
         for point in points:
             run_loop(point, self.memory)
-        if not points:
-            run_loop(op, self.memory)
+        for op in ops:
+            for name in effects(op).writes:
+                self.memory.define(name)  # also where there was no point to run
 
 
 def _links_to(storage: str, heirs: Mapping[str, str]) -> int:

@@ -23,7 +23,7 @@ from treadle.ir.interp.dtypes import NUMPY_TYPES, Array
 from treadle.ir.interp.machine import Result
 from treadle.ir.program import Call, Foreach, Fused, Group, Grouped, Loop, Operation, Program
 from treadle.ir.spec import violations
-from treadle.ir.types import Buffer, DType, Layout
+from treadle.ir.types import Buffer, BufferKind, DType, Layout
 
 SHAPES = ((8,), (16,), (12,), (3, 4), (4, 2), (4, 4), (1,), (2, 2, 2), ())
 DENSE, GAPS, REVERSED = "dense", "gaps", "reversed"
@@ -202,14 +202,17 @@ def size_choices(program: Program) -> list[dict[Symbol, int]]:
 
 
 def _outputs(d: Draft) -> list[str]:
-    b = d.builder
-    program = b.build()
-    ready = {program.storage_of(n) for n in program.inputs}
-    ready.update(program.storage_of(n) for op in program.leaves for n in _written(op))
-    possible = [x.name for x in d.floats if program.storage_of(x.name) in ready]
-    if not possible:
-        return []
-    return d.draw(st.lists(st.sampled_from(possible), min_size=1, max_size=3))
+    """What is given back: mostly what was written last, so that mistakes show."""
+    program = d.builder.build()
+    order = [program.storage_of(n) for op in program.leaves for n in _written(op)]
+    latest = list(dict.fromkeys(reversed([s for s in order if _is_tensor(program, s)])))
+    ready = {*latest, *map(program.storage_of, program.inputs)}
+    others = [x.name for x in d.floats if program.storage_of(x.name) in ready]
+    return [*latest[: d.number(0, 3)], d.draw(st.sampled_from(others))]
+
+
+def _is_tensor(program: Program, name: str) -> bool:
+    return program.by_name[name].kind is BufferKind.TENSOR
 
 
 def _grouped(d: Draft, ops: Sequence[Operation]) -> Iterator[Operation]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from math import gcd
 
+from focused_programs import crowds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_programs import run_small, seen_by_caller, size_choices, small_programs
@@ -43,8 +44,11 @@ def closures(deps: Dependences) -> tuple[list[set[int]], list[set[int]]]:
     return reachable(deps.edges, count), reachable(data, count)
 
 
-@settings(max_examples=250)
-@given(small_programs(groups=True))
+ANY = st.one_of(crowds(), crowds(), small_programs(groups=True))
+
+
+@settings(max_examples=300)
+@given(ANY)
 def test_operations_that_meet_in_a_byte_are_ordered(program: Program) -> None:
     deps = dependences(program)
     before, _ = closures(deps)
@@ -58,8 +62,8 @@ def test_operations_that_meet_in_a_byte_are_ordered(program: Program) -> None:
                 )
 
 
-@settings(max_examples=250)
-@given(small_programs(groups=True))
+@settings(max_examples=300)
+@given(ANY)
 def test_what_is_read_comes_along_dependences_that_carry(program: Program) -> None:
     deps = dependences(program)
     _, sources = closures(deps)
@@ -140,7 +144,12 @@ def affine_accesses(program: Program, op: Operation) -> list[tuple[Affine, bool]
 
 
 @settings(max_examples=250)
-@given(small_programs(moves=("pointwise", "fill", "update", "reduction"), run_time_sizes=False))
+@given(
+    st.one_of(
+        crowds(),
+        small_programs(moves=("pointwise", "fill", "update", "reduction"), run_time_sizes=False),
+    )
+)
 def test_loops_that_plainly_miss_each_other_do_not_depend_directly(program: Program) -> None:
     deps = dependences(program)
     known = [affine_accesses(program, op) for op in program.leaves]
@@ -159,7 +168,7 @@ def test_loops_that_plainly_miss_each_other_do_not_depend_directly(program: Prog
 
 
 @settings(max_examples=150)
-@given(small_programs(), st.randoms(use_true_random=False))
+@given(st.one_of(crowds(), small_programs()), st.randoms(use_true_random=False))
 def test_every_order_that_keeps_the_dependences_gives_the_same_bytes(
     program: Program, random: st.RandomType
 ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from random import Random
 
+from focused_programs import relays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from poisoned_memory import PoisonedRun
@@ -119,11 +120,11 @@ def test_a_program_runs_in_the_memory_of_any_legal_order(
     assert_same_results(live, random)
 
 
-RELAYS = ("relay", "relay", "relay", *LOOP_MOVES)
+KERNELS = small_programs(moves=("relay", "relay", "relay", *LOOP_MOVES), groups=True)
 
 
-@settings(max_examples=150)
-@given(small_programs(moves=RELAYS, groups=True), st.randoms(use_true_random=False))
+@settings(max_examples=250)
+@given(st.one_of(relays(), relays(), KERNELS), st.randoms(use_true_random=False))
 def test_loops_that_take_over_blocks_give_the_same(program: Program, random: Random) -> None:
     live = Liveness(program)
     for _ in range(random.randrange(0, 4)):
