@@ -126,9 +126,37 @@ def _of_loop(program: Program, op: Operation) -> Work:
 
 def _of_call(program: Program, op: Operation) -> Work:
     of = effects(op)
-    size = {n: program.by_name[n].tensor_bytes for n in of.touched}
-    read = sum(size[n] for n in (*of.reads, *of.mutates))
+    parts = program.derive(parts_of_tuples)
+    size = {n: parts.get(n, program.by_name[n].tensor_bytes) for n in of.touched}
+    fresh = program.derive(filled_first).get(op.name, frozenset())
+    read = sum(size[n] for n in (*of.reads, *[m for m in of.mutates if m not in fresh]))
     return Work(read, sum(size[n] for n in (*of.writes, *of.mutates)), _call_flops(program, op))
+
+
+def filled_first(program: Program) -> dict[str, frozenset[str]]:
+    """For each call, what it changes that was only allocated before: nothing there to read."""
+    empty: set[str] = set()
+    found: dict[str, frozenset[str]] = {}
+    for op in program.leaves:
+        of = effects(op)
+        if isinstance(op, Nop):
+            empty.update(program.storage_of(n) for n in of.writes)
+            continue
+        fresh = frozenset(m for m in of.mutates if program.storage_of(m) in empty)
+        if fresh:
+            found[op.name] = fresh
+        empty.difference_update(program.storage_of(n) for n in (*of.writes, *of.mutates))
+    return found
+
+
+def parts_of_tuples(program: Program) -> dict[str, int]:
+    """For each tuple the bytes of the tensors that are taken out of it."""
+    found: dict[str, int] = {}
+    for op in program.leaves:
+        if isinstance(op, MultiOutput):
+            size = program.by_name[op.target].tensor_bytes
+            found[op.source] = found.get(op.source, 0) + size
+    return found
 
 
 def _call_flops(program: Program, op: Operation) -> float:
@@ -157,14 +185,15 @@ def _of_kernel(program: Program, op: Operation) -> Work:
     """One kernel: buffers that live only inside it cost nothing."""
     assert isinstance(op, Group)
     loops = [leaf for leaf in op.leaves if isinstance(leaf, Loop)]
-    total = _of_loops(program, loops, _internal(program, op))
+    total = _of_loops(program, loops, internal_storages(program, op))
     for leaf in op.leaves:
         if not isinstance(leaf, Loop):
             total = total + work_of(program, leaf)
     return total
 
 
-def _internal(program: Program, op: Group) -> frozenset[str]:
+def internal_storages(program: Program, op: Group) -> frozenset[str]:
+    """The storages that only the members of a group touch."""
     deps, edge = dependences(program), program.derive(boundary)
     members = {deps.position[leaf.name] for leaf in op.leaves}
     touched = {program.storage_of(n) for leaf in op.leaves for n in effects(leaf).touched}

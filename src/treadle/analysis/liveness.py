@@ -12,16 +12,17 @@ It turns a program into steps and storages and lets `timeline` keep the bytes. D
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from treadle.analysis.deps import Dependences, dependences
+from treadle.analysis.access import accesses
+from treadle.analysis.deps import Dependences, DepKind, dependences
 from treadle.analysis.inplace import boundary, possible_pairs
 from treadle.analysis.timeline import Storage, Timeline
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
-from treadle.ir.program import Fused, Grouped, MixOrder, MultiOutput, Operation, Program
+from treadle.ir.program import Fused, Grouped, MixOrder, MultiOutput, Operation, Program, Wait
 from treadle.ir.types import BufferKind
 
 
@@ -37,6 +38,10 @@ class Policy:
     """An output may take over the block of an input of the same kernel that dies there."""
     count_gaps: bool = True
     """Storage between strided elements counts; otherwise only elements do."""
+    hold_until_wait: bool = True
+    """What a collective reads lives until the wait, for until then it may still be read."""
+    orderings_extend_life: bool = False
+    """What an operation made lives on until its input is overwritten (peers without fake edges)."""
 
 
 @dataclass(frozen=True)
@@ -216,11 +221,12 @@ def _storages(program: Program, policy: Policy) -> list[Storage]:
     inputs = {program.storage_of(n) for n in program.inputs}
     donated = {program.storage_of(n) for n in program.donated}
     outputs = {program.storage_of(n) for n in program.outputs}
+    lives_of = _uses(program, deps, policy)
     found = []
     for b in program.buffers:
         if b.view_of is not None or b.kind is not BufferKind.TENSOR:
             continue
-        users = deps.users.get(b.name, ())
+        users = lives_of(b.name)
         is_input = b.name in inputs
         if not users and not is_input:
             continue  # declared, never touched
@@ -231,6 +237,32 @@ def _storages(program: Program, policy: Policy) -> list[Storage]:
         size = b.storage_bytes if policy.count_gaps else b.tensor_bytes
         found.append(Storage(b.name, size, producer, users, freeable))
     return found
+
+
+def _uses(program: Program, deps: Dependences, policy: Policy) -> Callable[[str], tuple[int, ...]]:
+    """For a storage, the positions of the leaves that keep it alive."""
+    more: dict[str, set[int]] = {}
+    if policy.orderings_extend_life:
+        for d in deps.deps:
+            if d.kind is DepKind.WAR:
+                for name in effects(program.leaves[d.source]).writes:
+                    more.setdefault(program.storage_of(name), set()).add(d.target)
+    held: dict[str, set[int]] = {}
+    if not policy.hold_until_wait:
+        for position, op in enumerate(program.leaves):
+            if isinstance(op, Wait):
+                for access in program.derive(accesses)[op.name]:
+                    if access.storage != program.storage_of(op.buffer):
+                        held.setdefault(access.storage, set()).add(position)
+
+    def uses(name: str) -> tuple[int, ...]:
+        found = deps.users.get(name, ())
+        if name in held or name in more:
+            kept = [u for u in found if u not in held.get(name, ())]
+            return tuple(sorted({*kept, *more.get(name, ())}))
+        return found
+
+    return uses
 
 
 def _tuple_makers(program: Program, deps: Dependences) -> dict[str, int]:

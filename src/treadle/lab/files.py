@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from treadle.core.errors import InputError
-from treadle.frontends.inductor_dump import looks_like_dump
+from treadle.frontends.inductor_dump import looks_like_dump, parse_dump
+from treadle.frontends.inductor_dump.import_program import import_program
 from treadle.ir.program import Program
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
@@ -69,12 +70,20 @@ def program_in(text: str, path: str) -> Program:
         return parse_program(text, path)
     if kind == "reproducer":
         return parse_program("\n" + text.partition("\n")[2], path)
+    if kind == "inductor_dump":
+        return import_program(parse_dump(text, path), _stem(path)).program
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     found = f"'{first[:40]}'" if first else "an empty file"
     raise InputError(
         file=path,
         line=1,
-        expected="a Treadle program (a first line 'treadle 1')",
+        expected="a Treadle program (a first line 'treadle 1') or an Inductor dump",
         found=found,
         code="TXT002",
     )
+
+
+def _stem(path: str) -> str:
+    """A plain name for the program in a file."""
+    name = os.path.basename(path).partition(".")[0]
+    return name if name.isidentifier() else "dump"

@@ -172,8 +172,8 @@ def test_replay_of_something_mended_and_of_something_still_broken(
 @pytest.mark.parametrize(
     "content, expected",
     [
-        (b"", "expected a Treadle program (a first line 'treadle 1'), found an empty file"),
-        (b"op0: SchedulerNode(ComputedBuffer)\n", "found 'op0: SchedulerNode(ComputedBuffer)'"),
+        (b"", "or an Inductor dump, found an empty file"),
+        (b"op0; SchedulerNode(ComputedBuffer)\n", "found 'op0; SchedulerNode(ComputedBuffer)'"),
         (b"\x89PNG\r\n", "expected UTF-8 text, found byte 0x89 at offset 0"),
         (b"treadle 1\nprogram p\nbuffer", "3:7: expected a buffer name"),
     ],

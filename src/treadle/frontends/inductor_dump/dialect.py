@@ -36,6 +36,29 @@ class Dialect:
     has_device_code: bool = False
     is_log: bool = False
 
+    @property
+    def version(self) -> str:
+        """About which torch version writes like this: a key of `DIALECTS`, or `2.4`."""
+        if self.users_of_nodes:
+            return "2.4"
+        if self.shows_distances or self.weak_deps_say_fake:
+            return "2.13"
+        return "2.5" if self.loop_variable == "z" or self.always_shows_mode else "2.6"
+
+
+DIALECTS = {
+    "2.5": Dialect(
+        always_shows_mode=True,
+        weak_deps_say_fake=False,
+        shows_distances=False,
+        layouts_show_device_index=False,
+        loop_variable="z",
+    ),
+    "2.6": Dialect(weak_deps_say_fake=False, shows_distances=False),
+    "2.13": Dialect(),
+}
+"""The dialects a program can be written in, by the torch version that first wrote like this."""
+
 
 # Where an item of a wrapped list ends up with more than this, the writer's pprint splits it.
 ITEM_WIDTH = 75

@@ -33,6 +33,7 @@ from treadle.index.text import loop_or_indirect, parse
 BOOLS = {"True": True, "False": False}
 # Beyond these an expression keeps only its text: a hostile file must not keep the algebra busy.
 LIMIT_OF_TERMS = 100_000
+LIKELY_SIZE = 16  # what a run-time size counts as: a dump does not tell
 LIMIT_OF_CHARACTERS = 5_000
 
 _SIZE_NAME = re.compile(r"(?:s|u|ps)\d+")
@@ -247,7 +248,9 @@ def _meaning(text: str) -> Expr | None:
 
 
 def _symbol(name: str) -> Expr:
-    return Symbol(name, Kind.SIZE) if _SIZE_NAME.fullmatch(name) else loop_or_indirect(name)
+    if _SIZE_NAME.fullmatch(name):
+        return Symbol(name, Kind.SIZE, lo=0, hint=LIKELY_SIZE)
+    return loop_or_indirect(name)
 
 
 def _may_explode(text: str) -> bool:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 from treadle.core.journal import Journal
 from treadle.ir.spec import verify
 from treadle.lab.files import kind_of, program_in, read_text
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.summary import Summary, summarise
+
+SHOWN_BY: Mapping[str, str] = {
+    "inductor_dump": "treadle.lab.show_dump",
+}
+"""Kinds that have a page of their own: the module whose `run(text, path, args)` prints it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a summary of the file."""
     text = read_text(args.file)  # once: the file may be a pipe
-    if kind_of(text) == "journal":
+    kind = kind_of(text)
+    if kind in SHOWN_BY:
+        code: int = import_module(SHOWN_BY[kind]).run(text, args.file, args)
+        return code
+    if kind == "journal":
         counts = Journal.read(args.file).summary()
         rows = [(k, w, n) for k, part in counts.items() for w, n in part.items()]
         emit(args.json, {"kind": "journal", **counts}, table(rows, ("what", "which", "count")))

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from treadle.analysis.deps import Dependences, dependences
+from treadle.analysis.needed import needed_ops
 from treadle.core.context import Ctx
-from treadle.ir.effects import acts_by_itself, effects
 from treadle.ir.program import Group, Operation, Program, walk_operations
 
 
 def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     """Remove what reaches neither the caller nor a side effect."""
-    needed = _needed(program)
+    needed = needed_ops(program)
     if len(needed) == len(program.leaves):
         return program
     ops = [kept for op in program.ops if (kept := _kept(op, needed)) is not None]
@@ -28,52 +27,6 @@ def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
             ctx.journal.emit("step", action="drop-dead-op", args=[leaf.name])
     order = _Order(program, needed)
     return program.with_ops(tuple([order.of(op) for op in ops]))
-
-
-def _needed(program: Program) -> set[str]:
-    deps = dependences(program)
-    seen = {program.storage_of(n) for n in (*program.outputs, *program.inputs)}
-    needed = [_is_seen(op, seen, program, deps) for op in program.leaves]
-    while True:
-        # Backwards: whoever carries a value to something needed is needed.
-        for position in range(len(needed) - 1, -1, -1):
-            if needed[position]:
-                for d in deps.into[position]:
-                    needed[d.source] = needed[d.source] or d.carries
-        first = _missing_maker(program, needed)
-        if first is None:
-            return {name for name, kept in zip(deps.names, needed, strict=True) if kept}
-        needed[first] = True
-
-
-def _missing_maker(program: Program, needed: list[bool]) -> int | None:
-    """Who first wrote a storage that something needed looks at, if nobody left has written it.
-
-    It carries no value there, or it would be needed: what is looked at was never written. But a
-    storage exists from its first write on.
-    """
-    first: dict[str, int] = {}
-    ready = {program.storage_of(n) for n in program.inputs}
-    for position, op in enumerate(program.leaves):
-        of = effects(op)
-        for name in (*of.reads, *of.mutates) if needed[position] else ():
-            storage = program.storage_of(name)
-            if storage not in ready and storage in first:
-                return first[storage]
-        for name in (*of.writes, *of.mutates):
-            storage = program.storage_of(name)
-            first.setdefault(storage, position)
-            if needed[position]:
-                ready.add(storage)
-    return None
-
-
-def _is_seen(op: Operation, seen: set[str], program: Program, deps: Dependences) -> bool:
-    if acts_by_itself(op):
-        return True
-    of = effects(op)
-    touched = {program.storage_of(n) for n in (*of.writes, *of.mutates)} & seen
-    return any(deps.shows_at_end(op.name, storage) for storage in touched)
 
 
 def _kept(op: Operation, needed: set[str]) -> Operation | None:

@@ -1,0 +1,113 @@
+"""Two ways to count bytes: ours, and the peer's, so that figures from its dumps can be compared.
+
+                        OURS                                PEER (TorchInductor's estimators)
+    peak                inputs count, internal buffers of   inputs do not count, all buffers do,
+                        a kernel do not, blocks are handed  nothing is handed over, gaps between
+                        over in place                       strided elements do not count
+    bytes of a kernel   what it touches                     at most 10^9 elements of each buffer
+    bytes of a wait     none                                the buffer, read and written
+    fresh memory        a call that fills it does not       counted as read
+                        read it
+
+Before and after a change are always counted in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from treadle.analysis.access import Access, accesses
+from treadle.analysis.cost import internal_storages, parts_of_tuples, work_of
+from treadle.analysis.liveness import Liveness, Policy
+from treadle.index import hint
+from treadle.ir.program import Group, Loop, MultiOutput, Nop, Operation, Program, Wait
+from treadle.ir.types import BufferKind
+
+PEER_CAP = 10**9
+"""The peer's stand-in for the iteration count of anything that is not a single loop."""
+LAUNCHLESS = (Wait, MultiOutput, Nop)
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What is counted: a liveness policy and the bytes of one operation."""
+
+    name: str
+    policy: Policy
+    bytes_of: Callable[[Program, Operation], int]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The three numbers a schedule is judged by, and where the peak is."""
+
+    kernels: int
+    bytes_moved: int
+    peak_bytes: int
+    peak_at: str | None
+    peak_lower_bound: int
+
+
+def figures(program: Program, accounting: Accounting) -> Figures:
+    """Kernels, bytes moved and peak of a program."""
+    live = Liveness(program, accounting.policy)
+    peak = live.peak()
+    return Figures(
+        kernels=sum(not isinstance(op, LAUNCHLESS) for op in program.ops),
+        bytes_moved=sum(accounting.bytes_of(program, op) for op in program.ops),
+        peak_bytes=peak.bytes,
+        peak_at=peak.at,
+        peak_lower_bound=live.working_set_bound(),
+    )
+
+
+def _our_bytes(program: Program, op: Operation) -> int:
+    return work_of(program, op).bytes
+
+
+def _peer_bytes(program: Program, op: Operation) -> int:
+    """The peer's estimate: per buffer, accesses times iterations, at most all its elements."""
+    if isinstance(op, Nop | MultiOutput):
+        return 0
+    is_loop = isinstance(op, Loop)
+    points = op.body.space.numel_hint if isinstance(op, Loop) else PEER_CAP
+    inside = internal_storages(program, op) if isinstance(op, Group) else frozenset()
+    known, parts = program.derive(accesses), program.derive(parts_of_tuples)
+    seen: dict[tuple[str, bool], list[Access]] = {}
+    for leaf in op.leaves:
+        if isinstance(leaf, Nop | MultiOutput):
+            continue
+        touched = program.storage_of(leaf.buffer) if isinstance(leaf, Wait) else None
+        for a in known[leaf.name]:
+            if a.storage in inside or (touched is not None and a.storage != touched):
+                continue
+            ways = (False, True) if a.also_reads else (a.is_write,)
+            for way in ways:
+                seen.setdefault((a.buffer, way), []).append(a)
+    total = 0
+    for (name, _), touches in seen.items():
+        buffer = program.by_name[name]
+        if buffer.kind is BufferKind.TOKEN:
+            continue
+        if buffer.kind is BufferKind.TUPLE:
+            total += parts.get(name, 0)
+            continue
+        count = points * (len(touches) if is_loop else 1)
+        total += min(count, hint(buffer.numel)) * buffer.dtype.itemsize
+    return total
+
+
+OURS = Accounting("ours", Policy(), _our_bytes)
+PEER = Accounting(
+    "inductor",
+    Policy(
+        include_inputs=False,
+        drop_internal=False,
+        in_place=False,
+        count_gaps=False,
+        hold_until_wait=False,
+    ),
+    _peer_bytes,
+)
+ACCOUNTINGS = {a.name: a for a in (OURS, PEER)}
