@@ -122,7 +122,7 @@ def accesses(program: Program) -> dict[str, tuple[Access, ...]]:
 
 def _of_operation(op: Operation, program: Program) -> Iterator[Access]:
     if isinstance(op, Loop):
-        yield from _of_loop(op, program)
+        yield from loop_accesses(op, program)
         return
     of = effects(op)
     for name in of.reads:
@@ -148,7 +148,8 @@ def _has_gaps(buffer: Buffer) -> bool:
     return not _reaches_all(IndexMap.of(at, layout.index(at.vars)), buffer.storage_numel)
 
 
-def _of_loop(op: Loop, program: Program) -> Iterator[Access]:
+def loop_accesses(op: Loop, program: Program) -> Iterator[Access]:
+    """The accesses of one loop over the buffers of `program`, reads before writes."""
     facts = facts_of(op.body)
     space = op.body.space
     reads: dict[tuple[str, Expr | None], Access] = {}

@@ -1,15 +1,16 @@
 """Two ways to count bytes: ours, and the peer's, so that figures from its dumps can be compared.
 
                         OURS                                PEER (TorchInductor's estimators)
-    peak                inputs count, internal buffers of   inputs do not count, all buffers do,
-                        a kernel do not, blocks are handed  nothing is handed over, gaps between
-                        over in place                       strided elements do not count
+    peak                inputs count, blocks are handed     inputs do not count, nothing is handed
+                        over in place, what a collective    over, what a collective reads dies at
+                        reads lives until the wait          once, gaps in strided tensors are free
     bytes of a kernel   what it touches                     at most 10^9 elements of each buffer
     bytes of a wait     none                                the buffer, read and written
     fresh memory        a call that fills it does not       counted as read
                         read it
 
-Before and after a change are always counted in the same way.
+Buffers that live only inside a fused kernel need no memory in either. Before and after a change are
+always counted in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,19 @@ from treadle.analysis.access import Access, accesses
 from treadle.analysis.cost import internal_storages, parts_of_tuples, work_of
 from treadle.analysis.liveness import Liveness, Policy
 from treadle.index import hint
-from treadle.ir.program import Group, Loop, MultiOutput, Nop, Operation, Program, Wait
+from treadle.ir.program import (
+    Foreach,
+    Fused,
+    Group,
+    Grouped,
+    Loop,
+    MixOrder,
+    MultiOutput,
+    Nop,
+    Operation,
+    Program,
+    Wait,
+)
 from treadle.ir.types import BufferKind
 
 PEER_CAP = 10**9
@@ -70,10 +83,13 @@ def _peer_bytes(program: Program, op: Operation) -> int:
     """The peer's estimate: per buffer, accesses times iterations, at most all its elements."""
     if isinstance(op, Nop | MultiOutput):
         return 0
+    if isinstance(op, Foreach | Grouped):
+        return sum(_peer_bytes(program, m) for m in op.members)
     is_loop = isinstance(op, Loop)
     points = op.body.space.numel_hint if isinstance(op, Loop) else PEER_CAP
     inside = internal_storages(program, op) if isinstance(op, Group) else frozenset()
     known, parts = program.derive(accesses), program.derive(parts_of_tuples)
+    made: set[str] = set()
     seen: dict[tuple[str, bool], list[Access]] = {}
     for leaf in op.leaves:
         if isinstance(leaf, Nop | MultiOutput):
@@ -82,9 +98,13 @@ def _peer_bytes(program: Program, op: Operation) -> int:
         for a in known[leaf.name]:
             if a.storage in inside or (touched is not None and a.storage != touched):
                 continue
+            if a.storage in made and not a.is_write:
+                continue
             ways = (False, True) if a.also_reads else (a.is_write,)
             for way in ways:
                 seen.setdefault((a.buffer, way), []).append(a)
+        if isinstance(op, Fused | MixOrder):
+            made.update(a.storage for a in known[leaf.name] if a.is_write and not a.also_reads)
     total = 0
     for (name, _), touches in seen.items():
         buffer = program.by_name[name]
@@ -103,7 +123,6 @@ PEER = Accounting(
     "inductor",
     Policy(
         include_inputs=False,
-        drop_internal=False,
         in_place=False,
         count_gaps=False,
         hold_until_wait=False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from treadle.analysis.deps import Dep, Dependences, dependences
+from treadle.analysis.duplicates import equal_loops
 from treadle.core.errors import Violation
 from treadle.ir.effects import acts_by_itself, effects
 from treadle.ir.program import Program
@@ -32,7 +33,7 @@ def border_changes(before: Program, after: Program) -> list[Violation]:
 def certify(before: Program, after: Program) -> list[Violation]:
     """What `after` breaks of `before`; empty if every dependence is kept."""
     place = {op.name: k for k, op in enumerate(after.leaves)}
-    return [*_order_kept(before, place), *_values_kept(before, place)]
+    return [*_order_kept(before, place), *_values_kept(before, after, place)]
 
 
 def _order_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
@@ -70,12 +71,18 @@ def _misplaced(deps: Dependences, d: Dep, source: int, target: str) -> Violation
     )
 
 
-def _values_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
-    """CERT002: nothing that is gone made a value that is still needed."""
+def _values_kept(before: Program, after: Program, place: dict[str, int]) -> Iterator[Violation]:
+    """CERT002: nothing that is gone made a value that is still needed.
+
+    Unless an operation that computes the very same is still there, and its value is read instead.
+    """
     deps = dependences(before)
+    twins = _twins(before, place)
     for d in deps.deps:
         source, target = deps.names[d.source], deps.names[d.target]
         if source not in place and target in place and d.carries:
+            if source in twins and _reads_from(after, target, twins[source]):
+                continue
             yield Violation("CERT002", f"{source} is gone, yet {d.reason}", target)
     outputs = {before.storage_of(n) for n in (*before.outputs, *before.inputs)}
     for op in before.leaves:
@@ -90,3 +97,20 @@ def _values_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
             ):
                 message = f"it is gone, yet {name} is seen by the caller"
                 yield Violation("CERT002", message, op.name)
+
+
+def _twins(before: Program, place: dict[str, int]) -> dict[str, set[str]]:
+    """For each loop that is gone, those still there that compute the same values."""
+    found: dict[str, set[str]] = {}
+    if all(op.name in place for op in before.leaves):
+        return found
+    for alike in equal_loops(before):
+        there = {op.name for op in alike if op.name in place}
+        found.update({op.name: there for op in alike if op.name not in place})
+    return found
+
+
+def _reads_from(after: Program, target: str, sources: set[str]) -> bool:
+    deps = dependences(after)
+    into = deps.into[deps.position[target]]
+    return any(d.carries and deps.names[d.source] in sources for d in into)

@@ -97,15 +97,17 @@ def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str]) -> W
     read: dict[str, list[Access]] = {}
     written: dict[str, list[Access]] = {}
     numel, flops = 0, 0.0
+    made: set[str] = set()
     for leaf in leaves:
         numel = max(numel, leaf.body.space.numel_hint)
         flops += _flops(leaf)
         for a in known[leaf.name]:
-            if a.storage in inside:
-                continue
+            if a.storage in inside or (a.storage in made and not a.is_write):
+                continue  # what an earlier member stored is still at hand
             (written if a.is_write else read).setdefault(a.buffer, []).append(a)
             if a.also_reads:
                 read.setdefault(a.buffer, []).append(a)
+        made.update(a.storage for a in known[leaf.name] if a.is_write and not a.also_reads)
     sums = [
         sum(_touched_bytes(program, name, touches, numel) for name, touches in group.items())
         for group in (read, written)

@@ -33,32 +33,35 @@ class Duplicate:
 
 def duplicates(program: Program) -> list[Duplicate]:
     """Every loop whose values an earlier loop has already computed, in program order."""
-    deps = dependences(program)
-    changed = changed_later(program, deps)
-    first: dict[object, tuple[Loop, str]] = {}
+    changed = changed_later(program, dependences(program))
     found: list[Duplicate] = []
-    for position, op in enumerate(program.leaves):
-        if not isinstance(op, Loop):
-            continue
-        key = _key(op, position, program, deps)
-        if key is None:
-            continue
-        target = effects(op).writes[0]
-        if key not in first:
-            first[key] = (op, target)
-            continue
-        original, original_buffer = first[key]
-        found.append(
-            Duplicate(
-                op=op.name,
-                original=original.name,
-                buffer=target,
-                original_buffer=original_buffer,
-                bytes=program.by_name[target].tensor_bytes,
-                is_kept_apart=program.storage_of(target) in changed,
+    for first, *others in equal_loops(program):
+        for op in others:
+            target = effects(op).writes[0]
+            found.append(
+                Duplicate(
+                    op=op.name,
+                    original=first.name,
+                    buffer=target,
+                    original_buffer=effects(first).writes[0],
+                    bytes=program.by_name[target].tensor_bytes,
+                    is_kept_apart=program.storage_of(target) in changed,
+                )
             )
-        )
-    return found
+    place = {op.name: k for k, op in enumerate(program.leaves)}
+    return sorted(found, key=lambda d: place[d.op])
+
+
+def equal_loops(program: Program) -> list[list[Loop]]:
+    """Sets of two and more loops that compute the same values, each in program order."""
+    deps = dependences(program)
+    sets: dict[object, list[Loop]] = {}
+    for position, op in enumerate(program.leaves):
+        if isinstance(op, Loop):
+            key = _key(op, position, program, deps)
+            if key is not None:
+                sets.setdefault(key, []).append(op)
+    return [alike for alike in sets.values() if len(alike) > 1]
 
 
 def changed_later(program: Program, deps: Dependences) -> set[str]:

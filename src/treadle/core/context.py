@@ -12,11 +12,13 @@ from treadle.core.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Ctx:
-    """Options, cost model and journal of one compilation."""
+    """Options, cost model and journal of one compilation, and how much memory it may use."""
 
     options: Options
     cost: CostModel
     journal: Journal
+    peak_bytes: int | None = None
+    """The peak of the program as it was given: what policies measure their budget by."""
 
 
 def journal_for(options: Options) -> Journal:

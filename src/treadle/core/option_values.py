@@ -108,3 +108,24 @@ class Flag:
         if text.strip() not in ("0", "1"):
             raise ValueError(text)
         return text.strip() == "1"
+
+
+class Choice:
+    """One of a few words."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def describe(self) -> str:
+        """Return the words."""
+        return "one of " + ", ".join(self.words)
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is one of the words."""
+        return value in self.words
+
+    def parse(self, text: str) -> str:
+        """Return the word as it is; `accepts` decides."""
+        return text.strip()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from treadle.core.errors import UsageError
-from treadle.core.option_values import Allowed, Flag, Pattern, Text, WholeNumber
+from treadle.core.option_values import Allowed, Choice, Flag, Pattern, Text, WholeNumber
 from treadle.core.suggest import nearest, suggestion_notes
 
 PREFIX = "TREADLE_"
@@ -70,6 +70,18 @@ class Options:
         WholeNumber(0),
         "TREADLE_STOP_AFTER",
     )
+    policy: str = _option(
+        "balanced",
+        "what fusion may do and must not cost: balanced, fast, memory, inductor",
+        Choice("balanced", "fast", "memory", "inductor"),
+        "TREADLE_POLICY",
+    )
+    accounting: str = _option(
+        "ours",
+        "how bytes are counted: ours, or inductor to compare with its dumps",
+        Choice("ours", "inductor"),
+        "TREADLE_ACCOUNTING",
+    )
     explain: bool = _option(
         False,
         "on a refusal, also ask the rules after the first one that refused",
@@ -85,6 +97,19 @@ class Options:
         "calibration measured on this machine, for the cost model",
         Text("a file"),
         "TREADLE_COST_FILE",
+    )
+
+    cc: str | None = _option(
+        None,
+        "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",
+        Text("a command"),
+        "CC",
+    )
+    cache_dir: str | None = _option(
+        None,
+        "folder that keeps compiled code between runs; unset: one in the user's cache folder",
+        Text("a folder"),
+        "TREADLE_CACHE_DIR",
     )
 
     def __post_init__(self) -> None:
@@ -146,13 +171,21 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, tupl
     """
     variables = (one.metadata["variable"] for one in fields(Options))
     # Compared without the prefix, which alone would make any two of them look alike.
-    known = {name.removeprefix(PREFIX) for name in variables if name}
+    known = {name.removeprefix(PREFIX) for name in variables if name and name.startswith(PREFIX)}
     given = sorted(name.removeprefix(PREFIX) for name in environ if name.startswith(PREFIX))
     return {
         PREFIX + name: tuple(PREFIX + close for close in nearest(name, known))
         for name in given
         if name not in known
     }
+
+
+def cache_folder(options: Options, environ: Mapping[str, str] = os.environ) -> str:
+    """The folder for compiled code: the option, or the place where this user keeps caches."""
+    if options.cache_dir is not None:
+        return options.cache_dir
+    caches = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(caches, "treadle")
 
 
 def _refuse_unknown(values: Mapping[str, object]) -> None:

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "what is in a file",
     "check": "read, print back, verify and re-derive; exit 1 on any difference",
     "schedule": "run the passes on a program; before and after",
+    "plan": "static memory plan: total, lower bound, gap",
     "why": "why one operation must follow another",
     "explain": "the page of a code",
     "env": "environment variables and options",

@@ -7,9 +7,13 @@ import os
 from treadle.core.errors import InputError
 from treadle.frontends.inductor_dump import looks_like_dump, parse_dump
 from treadle.frontends.inductor_dump.import_program import import_program
+from treadle.frontends.xla_dump import kind_of_text
+from treadle.frontends.xla_dump import parse_dump as parse_xla_dump
+from treadle.frontends.xla_dump.import_program import import_program as xla_program
 from treadle.ir.program import Program
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
+from treadle.memory.csvio import looks_like_csv
 
 MAX_BYTES = 1 << 30
 
@@ -34,7 +38,13 @@ def read_text(path: str) -> str:
 
 
 def kind_of(text: str) -> str:
-    """`program`, `journal`, `reproducer`, `inductor_dump` or `unknown`, from the content."""
+    """`program`, `journal`, `reproducer`, `inductor_dump`, ... or `unknown`, from the content.
+
+    XLA's files are `xla_buffer_assignment`, `xla_values`, `xla_live_range`, `xla_memory_report`
+    and `hlo`; memory problems are `minimalloc_csv`.
+    """
+    if xla := kind_of_text(text):
+        return xla
     for line in text.splitlines():
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
@@ -48,6 +58,8 @@ def kind_of(text: str) -> str:
         break
     if looks_like_dump(text):
         return "inductor_dump"
+    if looks_like_csv(text):
+        return "minimalloc_csv"
     return "unknown"
 
 
@@ -72,6 +84,8 @@ def program_in(text: str, path: str) -> Program:
         return parse_program("\n" + text.partition("\n")[2], path)
     if kind == "inductor_dump":
         return import_program(parse_dump(text, path), _stem(path)).program
+    if kind == "xla_buffer_assignment":
+        return xla_program(parse_xla_dump(text, path, find_siblings=True))
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     found = f"'{first[:40]}'" if first else "an empty file"
     raise InputError(

@@ -14,6 +14,10 @@ VARIABLES = {
     "TREADLE_DUMP_PASS": ("dump_pass", "fuse.*", "fuse.*"),
     "TREADLE_STOP_AFTER": ("stop_after", "0", 0),
     "TREADLE_COST_FILE": ("cost_file", "costs.json", "costs.json"),
+    "TREADLE_POLICY": ("policy", "memory", "memory"),
+    "TREADLE_ACCOUNTING": ("accounting", "inductor", "inductor"),
+    "TREADLE_CACHE_DIR": ("cache_dir", "kernels", "kernels"),
+    "CC": ("cc", "clang", "clang"),
 }
 
 
@@ -22,6 +26,10 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "check": 1,
         "debug": 0,
         "dump": None,
+        "policy": "balanced",
+        "accounting": "ours",
+        "cache_dir": None,
+        "cc": None,
         "dump_pass": None,
         "stop_after": None,
         "explain": False,

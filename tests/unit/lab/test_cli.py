@@ -96,11 +96,11 @@ def test_schedule_writes_the_program_and_the_journal(
     command = ["schedule", program_file, "-o", str(out), "--journal", str(journal), "--json"]
     assert main(command) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["before"]["kernels"] == data["after"]["kernels"] == 4
+    assert (data["before"]["kernels"], data["after"]["kernels"]) == (4, 1)
     assert [p["name"] for p in data["passes"]][-1] == "merge-loops"
     assert "for i1 in 16384" in out.read_text()
     parse_program(out.read_text())
-    assert len(list(Journal.read(journal).events("pass"))) == 3
+    assert len(list(Journal.read(journal).events("pass"))) == len(data["passes"])
 
 
 def test_why_names_direct_dependences_chains_and_freedom(
@@ -166,7 +166,7 @@ def test_replay_of_something_mended_and_of_something_still_broken(
     assert "IR015" in capsys.readouterr().out
     unknown = write_reproducer(str(tmp_path), program, ["gone"], Options(), "x")
     assert main(["replay", unknown]) == 2
-    assert "expected passes among drop-dead-ops" in capsys.readouterr().err
+    assert "among drop-dead-ops" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`treadle check FILE...`: read, print back, verify; exit 1 with a precise message if not.
 
 Dumps of TorchInductor are also worked out again: what they claim must follow from their bodies.
+So are XLA's buffer assignments, from positions, uses, shapes and the HLO text next to them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import argparse
 import time
 
 from treadle.frontends.inductor_dump import parse_dump, print_dump, rederive
+from treadle.frontends.xla_dump import FILE_KINDS
 from treadle.ir.spec import violations
 from treadle.ir.text import parse_program, show_program
+from treadle.lab import check_xla
 from treadle.lab.files import kind_of, read_program, read_text
 from treadle.lab.output import emit
 from treadle.lab.summary import summarise
@@ -32,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     for r in results:
         errors = r["errors"]
         assert isinstance(errors, list)
-        about = _about_dump(r) if r.get("kind") == "inductor_dump" else ""
+        about = _about_dump(r) if r.get("kind") == "inductor_dump" else r.get("about", "")
         state = "ok" if not errors else "FAILED"
         lines.append(f"{r['file']}: {state}, {r['ops']} operations{about}")
         lines.extend(f"  {e}" for e in errors[:SHOWN_ERRORS])
@@ -52,7 +55,10 @@ def _list(value: object) -> list[str]:
 
 def _check(path: str) -> dict[str, object]:
     text = read_text(path)
-    return _check_dump(path, text) if kind_of(text) == "inductor_dump" else _check_program(path)
+    kind = kind_of(text)
+    if kind in FILE_KINDS:
+        return check_xla.check(path, text, kind)
+    return _check_dump(path, text) if kind == "inductor_dump" else _check_program(path)
 
 
 def _check_program(path: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ from treadle.analysis.liveness import Liveness, LiveRange
 from treadle.core.codes import load_codes
 from treadle.core.context import Ctx, journal_for
 from treadle.core.options import Options
-from treadle.ir.program import Program
+from treadle.ir.program import Loop, Program
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.lab.demo_program import COLUMNS, EPSILON, RATE, ROWS, demo_program
@@ -68,9 +68,14 @@ def _lines(program: Program, scheduled: Program, errors: dict[str, float]) -> It
     peak, bound = live.peak(), live.working_set_bound()
     yield f"  peak {human_bytes(peak.bytes)} at {peak.at}, no order can be below {bound:,} B"
     yield ""
-    loops = {op.name: str(getattr(op, "body").space) for op in scheduled.ops}  # noqa: B009
     yield "after the passes"
-    yield from table(list(loops.items()), ("operation", "loops"))
+    loops = [
+        (op.name, leaf.name, str(leaf.body.space))
+        for op in scheduled.ops
+        for leaf in op.leaves
+        if isinstance(leaf, Loop)
+    ]
+    yield from table(loops, ("kernel", "operation", "loops"))
     yield ""
     yield "interpreter against plain numpy (largest difference)"
     for name, error in errors.items():

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             file=args.file,
             line=1,
-            expected=f"passes among {known} (name your own with --pass module:function)",
+            expected=f"passes (name your own with --pass module:function) among {known}",
             found=f"'{unknown[0]}'",
             code="PIPE003",
         )

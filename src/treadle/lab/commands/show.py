@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from treadle.core.journal import Journal
+from treadle.frontends.xla_dump import FILE_KINDS
 from treadle.ir.spec import verify
 from treadle.lab.files import kind_of, program_in, read_text
 from treadle.lab.output import emit, human_bytes, table
@@ -14,6 +15,8 @@ from treadle.lab.summary import Summary, summarise
 
 SHOWN_BY: Mapping[str, str] = {
     "inductor_dump": "treadle.lab.show_dump",
+    "minimalloc_csv": "treadle.lab.show_csv",
+    **dict.fromkeys(FILE_KINDS, "treadle.lab.show_xla"),
 }
 """Kinds that have a page of their own: the module whose `run(text, path, args)` prints it."""
 

@@ -1,0 +1,1 @@
+"""The C generator: one plain-C translation unit per program, right before fast."""

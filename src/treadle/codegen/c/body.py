@@ -1,0 +1,370 @@
+"""The body of a loop operation in C: loops, passes over the reduction loops, rows, failures.
+
+for (int64_t i0 = 0; i0 < n0; ++i0) {
+    double v1 = ...;                      single statements and what a pass declares
+    for (int64_t r0 = 0; r0 < n1; ++r0)   a pass (see `nests`)
+        ...
+    y[i0] = ...;
+}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from treadle.codegen.c.block import Block, Loops
+from treadle.codegen.c.index import IndexWriter
+from treadle.codegen.c.reduce import REDUCERS, Reduction, Request
+from treadle.codegen.c.scan import SCANNERS
+from treadle.codegen.c.scatter import shadow_copies
+from treadle.codegen.c.sites import RECORD, Site, Sites, site
+from treadle.codegen.c.sort import sort_call
+from treadle.codegen.c.types import held, literal
+from treadle.codegen.names import Names
+from treadle.codegen.nests import Nests, Pass, Step, first_pass, plan_nests
+from treadle.index import Expr, Kind, Symbol, as_expr
+from treadle.ir.body import Body, Stmt, number_of
+from treadle.ir.ops import OPS
+from treadle.ir.program import Program
+from treadle.ir.spec_facts import facts_of
+from treadle.ir.types import Buffer, DType
+from treadle.ir.typing import ValueType, infer_types
+
+NEEDS_AN_ELEMENT = frozenset({"argmax", "argmin"})
+
+
+@dataclass
+class Frame:
+    """What the bodies of one C function share: its parameters, scratch memory, names, failures."""
+
+    program: Program
+    names: Names
+    sites: Sites
+    buffers: dict[str, str] = field(default_factory=dict)
+    """Buffer -> the name of its typed pointer."""
+    scratch: list[tuple[str, str, str]] = field(default_factory=list)
+    """(name, C type, what it holds) of rows that are freed at the end."""
+    can_fail: bool = False
+    helpers: set[str] = field(default_factory=set)
+    """Optional parts of the prelude that are needed: special, sort."""
+
+    def pointer(self, buffer: str) -> str:
+        """The typed pointer to the storage behind a buffer."""
+        if buffer not in self.buffers:
+            self.buffers[buffer] = self.names.fresh("p", buffer)
+        return self.buffers[buffer]
+
+
+class BodyWriter:
+    """Writes one body into a block of a function."""
+
+    def __init__(self, operation: str, body: Body, frame: Frame, top: Block) -> None:
+        self.operation, self.body, self.frame, self.top = operation, body, frame, top
+        self.program, self.names = frame.program, frame.names
+        self.types: list[ValueType] = infer_types(body, self.program.by_name)
+        self.loops = Loops(top)
+        self.facts = facts_of(body)
+        self.index = IndexWriter(self.loops, self.names, self.facts, self._symbol)
+        self.nests: Nests = plan_nests(body, self.program.storage_of)
+        self.values: dict[int, tuple[str, ...]] = {}
+        self.params: list[Sequence[str]] = []
+        self.rows: dict[int, str] = {}
+        self.after: list[str] = []
+        """Lines that follow the outermost loop."""
+        self._reductions: dict[int, Reduction] = {}
+        self._limits: dict[str, str] = {}
+        self._shadows: dict[str, str] = {}
+
+    # -- the loops -------------------------------------------------------------------------
+    def write(self) -> None:
+        """Write the whole body."""
+        names = [f"i{k}" for k in range(len(self.body.domain))]
+        names += [f"r{k}" for k in range(len(self.body.reduce))]
+        self._loop_names = dict(zip(self.body.space.vars, names, strict=True))
+        self._extents: dict[Symbol, str] = {}
+        for k, (v, n) in enumerate(self.body.space.items()):
+            self._extents[v] = f"n{k}"
+            self.top.add(f"const int64_t n{k} = {self.index.write(n)};")
+        # Rows and copies are set up where extents are known, before the first loop.
+        self.setup = self.top.open("")
+        for v in self.body.domain.vars:
+            self.loops.push(v, self._loop_names[v], self._extents[v])
+        for time in self.nests.times:
+            for step in self.nests.singles.get(time, ()):
+                self.statement(step.stmt, step.number)
+            if time in self.nests.passes:
+                self._pass(self.nests.passes[time])
+        self.top.add(*self.after)
+
+    def _pass(self, one: Pass) -> None:
+        point = self.loops.innermost
+        for step in one.needed:
+            self._before(step, one, point)
+        inside = [v for v in self.body.reduce.vars if v in one.loops]
+        for v in inside:
+            self.loops.push(v, self._loop_names[v], self._extents[v])
+        for step in one.needed:
+            self._at_point(step, one)
+        self.loops.pop(len(inside))
+        for step in one.actions:
+            self._behind(step, one, point)
+
+    # -- reductions, scans, sorts, kept values -----------------------------------------------
+    def _before(self, step: Step, one: Pass, point: Block) -> None:
+        if step.op == "reduce" and one.time == first_pass(step):
+            reduction = self._reduction(step)
+            point.add(*reduction.walks[0].before)
+        elif step.op == "reduce":
+            point.add(*self._reductions[step.number].walks[1].before)
+        elif step.op == "scan":
+            point.add(*self._scan_state(step, one.time))
+
+    def _at_point(self, step: Step, one: Pass) -> None:
+        here = self.loops.innermost
+        if step.op == "reduce":
+            which = 0 if one.time == first_pass(step) else 1
+            here.add(*self._reduction(step).walks[which].at_point)
+        elif step.op == "scan":
+            self._scan_point(step, one.time)
+        elif step.op == "sort":
+            (self._fill_rows if one.time == step.time else self._read_rows)(step)
+        elif step.kept and one.time > step.time:
+            t = self.type_of(step.number)
+            self.define(step.number, [f"{self._row(step.number, t)}[{self.position()}]"])
+        else:
+            self.statement(step.stmt, step.number)
+            if step.kept and one.time == step.time:
+                row = self._row(step.number, self.type_of(step.number))
+                here.add(f"{row}[{self.position()}] = {self.name_of(step.number)};")
+
+    def _behind(self, step: Step, one: Pass, point: Block) -> None:
+        if step.op == "sort":
+            key = self.type_of(step.stmt.args[0])
+            row, order = self._row(step.number, key, "k0_"), self._row(step.number, DType.I64, "o_")
+            spare = self._row(step.number, DType.I64, "s_")
+            descending = bool(step.stmt.attrs[0])
+            point.add(sort_call(key, row, order, spare, self.row_length(), descending))
+        elif step.op == "reduce":
+            reduction = self._reductions[step.number]
+            which = 0 if one.time == first_pass(step) else 1
+            point.add(*reduction.walks[which].after)
+            if one.time == step.time:
+                self.define(step.number, reduction.results)
+
+    def _reduction(self, step: Step) -> Reduction:
+        if step.number not in self._reductions:
+            stmt, result = step.stmt, self.types[step.number]
+            to = result[0] if isinstance(result, tuple) else result
+            assert to is not None
+            kind = str(stmt.attrs[0])
+            if kind in NEEDS_AN_ELEMENT:
+                words = f"{kind} over no elements has no answer"
+                self.check(f"{self.row_length()} == 0", "RUN009", words, stmt, has_point=False)
+            values = [self.name_of(a) for a in stmt.args]
+            types = [self.type_of(a) for a in stmt.args]
+            position = self.position()
+            request = Request(values, types, to, f"a{step.number}", position)
+            self._reductions[step.number] = REDUCERS[kind](request)
+        return self._reductions[step.number]
+
+    def _scan_state(self, step: Step, time: int) -> Sequence[str]:
+        name = f"c{step.number}_{time}"  # each pass that needs it runs it anew
+        if step.stmt.attrs[0] != "region":
+            types = [self.type_of(a) for a in step.stmt.args]
+            return SCANNERS[str(step.stmt.attrs[0])](name, ["0"] * len(types), types).before
+        states = [f"{held(self.type_of(a))} {name}_{k} = 0;" for k, a in enumerate(step.stmt.args)]
+        return [*states, f"int {name}_on = 0;"]
+
+    def _scan_point(self, step: Step, time: int) -> None:
+        stmt, name, here = step.stmt, f"c{step.number}_{time}", self.loops.innermost
+        values = [self.name_of(a) for a in stmt.args]
+        types = [self.type_of(a) for a in stmt.args]
+        if stmt.attrs[0] != "region":
+            scan = SCANNERS[str(stmt.attrs[0])](name, values, types)
+            here.add(*scan.at_point)
+            self.define(step.number, scan.results)
+            return
+        states = [f"{name}_{k}" for k in range(len(values))]
+        later = here.open(f"if ({name}_on)")
+        self.params.append([*states, *values])
+        yielded = self.block(stmt.region, step.number + 1, later)
+        self.params.pop()
+        for k, (state, new) in enumerate(zip(states, yielded, strict=True)):
+            later.head.insert(0, f"{held(types[k])} {state}_new;")
+            later.add(f"{state}_new = {new};")
+        later.add(*[f"{state} = {state}_new;" for state in states])
+        first = here.open("else")
+        first.add(*[f"{s} = {v};" for s, v in zip(states, values, strict=True)])
+        here.add(f"{name}_on = 1;")
+        self.define(step.number, states)
+
+    def _fill_rows(self, step: Step) -> None:
+        self.frame.helpers.add("sort")
+        for k, a in enumerate(step.stmt.args):
+            row = self._row(step.number, self.type_of(a), f"k{k}_")
+            self.loops.innermost.add(f"{row}[{self.position()}] = {self.name_of(a)};")
+
+    def _read_rows(self, step: Step) -> None:
+        order = self._row(step.number, DType.I64, "o_")
+        rows = [
+            self._row(step.number, self.type_of(a), f"k{k}_") for k, a in enumerate(step.stmt.args)
+        ]
+        self.define(step.number, [f"{row}[{order}[{self.position()}]]" for row in rows])
+
+    def _row(self, number: int, t: DType, prefix: str = "kept_") -> str:
+        """Scratch memory for one value at every point of the reduction loops."""
+        key = f"{prefix}{number}"
+        found = self._shadows.get(key)
+        if found is None:
+            what = f"%{number} of {self.operation} along the reduction loops"
+            found = self._shadows[key] = self.scratch(prefix, held(t), self.row_length(), what)
+        return found
+
+    def scratch(self, prefix: str, ctype: str, count: str, what: str) -> str:
+        """Scratch memory for the time of this body: `count` elements."""
+        name = self.names.fresh(prefix)
+        self.frame.scratch.append((name, ctype, what))
+        self.frame.can_fail = True
+        self.setup.add(
+            f"{name} = ({ctype} *)tr_scratch({count}, sizeof({ctype}));",
+            f"if (!{name}) {{ error[0] = -1; error[1] = {count}; status = 1; goto done; }}",
+        )
+        return name
+
+    def shadow(self, buffer: Buffer) -> str:
+        """A double copy of a storage that stands for it while the loops run."""
+        key = f"shadow_{buffer.name}"
+        if key not in self._shadows:
+            limit, what = self.limit(buffer), f"'{buffer.name}' while it is summed up"
+            name = self._shadows[key] = self.scratch("shadow", "double", limit, what)
+            pointer = self.frame.pointer(buffer.name)
+            fill, back = shadow_copies(buffer.dtype, pointer, name, limit)
+            self.setup.add(fill)
+            self.after.append(back)
+        return self._shadows[key]
+
+    def row_length(self) -> str:
+        """How many points the reduction loops have."""
+        extents = [self._extents[v] for v in self.body.reduce.vars]
+        return "(" + " * ".join(extents) + ")" if len(extents) > 1 else extents[0]
+
+    def position(self) -> str:
+        """The place in the row in terms of the loop variables."""
+        total = "0"
+        for k, v in enumerate(self.body.reduce.vars):
+            name = self._loop_names[v]
+            total = name if k == 0 else f"({total} * {self._extents[v]} + {name})"
+        return total
+
+    # -- statements ------------------------------------------------------------------------
+    def statement(self, stmt: Stmt, number: int) -> None:
+        """Write one statement at the innermost place."""
+        from treadle.codegen.c.statements import STATEMENTS
+
+        STATEMENTS[stmt.op](self, stmt, number)
+
+    def block(self, stmts: Sequence[Stmt], number: int, into: Block) -> tuple[str, ...]:
+        """Write the statements of a region into a block; gives the names of what it yields."""
+        yielded: tuple[str, ...] = ()
+        self.loops.blocks.append(into)
+        self.loops.variables.append(None)
+        for stmt in stmts:
+            if stmt.op == "yield":
+                yielded = tuple(self.name_of(a) for a in stmt.args)
+            else:
+                self.statement(stmt, number)
+                number += OPS[stmt.op].produces + count_values(stmt.region)
+        self.loops.blocks.pop()
+        self.loops.variables.pop()
+        return yielded
+
+    def define(self, number: int, expressions: Sequence[str]) -> None:
+        """Give the value %number its C name (several for several results)."""
+        types = self.types[number]
+        each = types if isinstance(types, tuple) else (types,)
+        if len(each) == 1 and not isinstance(types, tuple):
+            names: tuple[str, ...] = (f"v{number}",)
+        else:
+            names = tuple(f"v{number}_{k}" for k in range(len(each)))
+        for name, t, text in zip(names, each, expressions, strict=True):
+            assert isinstance(t, DType)
+            self.loops.innermost.add(f"const {held(t)} {name} = {text};")
+        self.values[number] = names
+
+    def name_of(self, number: int) -> str:
+        """The C name of a single value."""
+        types = self.types[number]
+        assert isinstance(types, DType), f"%{number} has several results"
+        return f"v{number}"
+
+    def type_of(self, number: int) -> DType:
+        """The element type of a single value."""
+        found = self.types[number]
+        assert isinstance(found, DType)
+        return found
+
+    def literal(self, value: object, dtype: DType) -> str:
+        """A constant of the program."""
+        return literal(value, dtype)
+
+    def _symbol(self, s: Symbol) -> str:
+        if s.kind is Kind.INDIRECT:
+            return f"v{number_of(s)}"
+        return f"n_{s.name}" if s.kind is Kind.SIZE else self.loops.names[s]
+
+    # -- storage ---------------------------------------------------------------------------
+    def limit(self, buffer: Buffer) -> str:
+        """The name of the number of elements the storage behind a buffer holds."""
+        if buffer.name not in self._limits:
+            root = self.program.by_name[self.program.storage_of(buffer.name)]
+            count = self._span(root)
+            if root.dtype.itemsize != buffer.dtype.itemsize:
+                count = f"({count}) * {root.dtype.itemsize} / {buffer.dtype.itemsize}"
+            name = self._limits[buffer.name] = self.names.fresh("limit")
+            self.top.head.append(f"const int64_t {name} = {count};")
+        return self._limits[buffer.name]
+
+    def _span(self, root: Buffer) -> str:
+        layout = root.layout
+        known = layout.span.value
+        if known is not None:
+            return str(known)
+        offset = self.index.write(layout.offset)
+        empty = " || ".join(f"{self.index.write(n)} == 0" for n in layout.sizes)
+        reach = [
+            f"tr_max(0, {self.index.write((n - 1) * s)})"
+            for n, s in zip(layout.sizes, layout.strides, strict=True)
+        ]
+        return f"({empty}) ? {offset} : {' + '.join([offset, *reach, '1'])}"
+
+    # -- failures --------------------------------------------------------------------------
+    def check(
+        self,
+        wrong: str,
+        code: str,
+        message: str,
+        stmt: Stmt,
+        found: str = "0",
+        limit: str = "0",
+        has_point: bool = True,
+    ) -> None:
+        """Write a test that stops the kernel where `wrong` holds."""
+        place: Site = site(code, self.operation, message, stmt, self.body, has_point)
+        number = self.frame.sites.add(place)
+        self.frame.can_fail = True
+        lines = [f"error[0] = {number};", f"error[1] = {found};", f"error[2] = {limit};"]
+        for k, v in enumerate(self.body.space.vars[: len(place.loops)]):
+            lines.append(f"error[{RECORD + k}] = {self.loops.names.get(v, '0')};")
+        inner = self.loops.innermost.open(f"if (TR_RARELY({wrong}))")
+        inner.add(" ".join(lines), "status = 1; goto done;")
+
+    def place(self, e: object) -> tuple[str, Expr]:
+        """An index as a C expression, and the expression itself."""
+        assert isinstance(e, Expr)
+        return self.index.write(as_expr(e)), e
+
+
+def count_values(stmts: Sequence[Stmt]) -> int:
+    """How many numbers the statements of a block take, inner regions included."""
+    return sum(OPS[s.op].produces + count_values(s.region) for s in stmts)

@@ -1,0 +1,89 @@
+"""A kernel as one C function: parameters, pointers, the bodies one after the other, clean-up.
+
+    static int k0_softmax(void *const a0, void *const a1, const int64_t n_n, int64_t *const error)
+
+Parameters are storages (bytes) and run-time sizes; the result is 0, or 1 after a failure that
+`error` describes. No pointer is `restrict`: a plan may give an output the memory of an input.
+"""
+
+from __future__ import annotations
+
+from treadle.codegen.c.block import Block
+from treadle.codegen.c.body import BodyWriter, Frame
+from treadle.codegen.c.sites import Sites
+from treadle.codegen.c.types import STORED
+from treadle.codegen.host import KernelPlan, KernelSource
+from treadle.codegen.names import Names
+from treadle.index import Symbol
+from treadle.ir.program import Program
+
+
+def write_kernel(program: Program, plan: KernelPlan, sites: Sites) -> KernelSource:
+    """The C function of one kernel."""
+    frame = Frame(program, Names(), sites)
+    inner = Block()
+    counts = []
+    for part in plan.parts:
+        operation = "+".join(part.names)
+        own = inner.open(f"/* {_comment(operation)} */")
+        writer = BodyWriter(operation, part.body, frame, own)
+        writer.write()
+        counts.append(len(writer.nests.passes))
+    text = "\n".join(_function(program, plan, frame, inner)) + "\n"
+    return KernelSource(
+        name=plan.name,
+        text=text,
+        args=(*plan.storages, *[s.name for s in plan.sizes]),
+        facts={
+            "kind": plan.kind,
+            "operations": tuple(n for p in plan.parts for n in p.names),
+            "loop_nests": len(plan.parts),
+            "passes": tuple(counts),
+            "values_not_stored": tuple(sorted(plan.dropped)),
+            "apart": tuple(v.code for v in plan.apart),
+            "scratch": tuple(what for _, _, what in frame.scratch),
+            "helpers": tuple(sorted(frame.helpers)),
+        },
+    )
+
+
+def _function(program: Program, plan: KernelPlan, frame: Frame, inner: Block) -> list[str]:
+    block = Block(f"static int {plan.name}({', '.join(_parameters(plan))})")
+    arguments = {storage: f"a{k}" for k, storage in enumerate(plan.storages)}
+    used = {program.storage_of(buffer) for buffer in frame.buffers}
+    for buffer, pointer in frame.buffers.items():
+        kind = STORED[program.by_name[buffer].dtype]
+        argument = arguments[program.storage_of(buffer)]
+        block.add(f"{kind} *const {pointer} = ({kind} *){argument};")
+    for storage, argument in arguments.items():
+        if storage not in used:
+            block.add(f"(void){argument};")
+    for s in plan.sizes:
+        block.add(f"(void){size_name(s)};")
+    for name, kind, _ in frame.scratch:
+        block.add(f"{kind} *{name} = NULL;")
+    block.add("int status = 0;" if frame.can_fail else "(void)error;")
+    block.parts.append(inner)
+    if frame.can_fail:
+        block.add("done:")
+        block.add(*[f"free({name});" for name, _, _ in frame.scratch])
+    block.add("return status;" if frame.can_fail else "return 0;")
+    return list(block.lines())
+
+
+def _parameters(plan: KernelPlan) -> list[str]:
+    storages = [f"void *const a{k}" for k in range(len(plan.storages))]
+    return [
+        *storages,
+        *[f"const int64_t {size_name(s)}" for s in plan.sizes],
+        "int64_t *const error",
+    ]
+
+
+def size_name(s: Symbol) -> str:
+    """The C name of a run-time size."""
+    return f"n_{s.name}"
+
+
+def _comment(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text.replace("*/", "* /"))

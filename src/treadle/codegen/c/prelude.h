@@ -1,0 +1,338 @@
+/* Helpers of generated C: number formats, arithmetic with the meaning of the interpreter. */
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TR_MAYBE_UNUSED __attribute__((unused))
+#define TR_RARELY(x) __builtin_expect(!!(x), 0)
+#else
+#define TR_MAYBE_UNUSED
+#define TR_RARELY(x) (x)
+#endif
+#define TR_FN static inline TR_MAYBE_UNUSED
+
+/* ------------------------------------------------------------------ index arithmetic */
+
+TR_FN int64_t tr_floordiv(int64_t a, int64_t b)
+{
+    if (b == 0) return 0;
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    int64_t q = a / b;
+    return q - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+TR_FN int64_t tr_mod(int64_t a, int64_t b)
+{
+    if (b == 0 || b == -1) return 0;
+    int64_t r = a % b;
+    return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
+}
+
+TR_FN int64_t tr_min(int64_t a, int64_t b) { return a < b ? a : b; }
+TR_FN int64_t tr_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ------------------------------------------------------------------ bits */
+
+TR_FN uint32_t tr_bits_f32(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
+TR_FN float tr_f32_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+TR_FN uint64_t tr_bits_f64(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
+TR_FN double tr_f64_bits(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
+
+/* ------------------------------------------------------------------ narrow floats
+
+   A value of a narrow type is held as the float it equals. `encode` rounds to nearest even and
+   gives the stored bits; on a value that is already of the type it is exact. */
+
+TR_FN uint16_t tr_encode_bf16(float x)
+{
+    uint32_t u = tr_bits_f32(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
+        uint32_t top = u >> 16;
+        return (uint16_t)((top & 0x7fu) ? top : (top | 0x40u));
+    }
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+TR_FN float tr_decode_bf16(uint16_t u) { return tr_f32_bits((uint32_t)u << 16); }
+
+/* Magnitude bits of x in a format with `mantissa` bits, exponent bias `bias`; may be too large. */
+TR_FN uint32_t tr_encode_magnitude(uint32_t a, int mantissa, int bias)
+{
+    int exponent = (int)(a >> 23) - 127;
+    int shift = 23 - mantissa;
+    if (exponent >= 1 - bias) {
+        uint32_t rounded = a + ((1u << (shift - 1)) - 1u) + ((a >> shift) & 1u);
+        return (rounded >> shift) - ((uint32_t)(127 - bias) << mantissa);
+    }
+    shift += 1 - bias - exponent;
+    if (shift > 24) return 0;
+    uint32_t m = (a & 0x7fffffu) | (exponent > -127 ? 0x800000u : 0u);
+    return (m + ((1u << (shift - 1)) - 1u) + ((m >> shift) & 1u)) >> shift;
+}
+
+TR_FN uint16_t tr_encode_f16(float x)
+{
+    uint32_t u = tr_bits_f32(x), a = u & 0x7fffffffu;
+    uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);
+    if (a > 0x7f800000u) {
+        uint32_t payload = (a >> 13) & 0x3ffu;
+        return (uint16_t)(sign | 0x7c00u | (payload ? payload : 0x200u));
+    }
+    uint32_t code = tr_encode_magnitude(a, 10, 15);
+    return (uint16_t)(sign | (code > 0x7c00u ? 0x7c00u : code));
+}
+
+TR_FN float tr_decode_f16(uint16_t u)
+{
+    uint32_t sign = (uint32_t)(u & 0x8000u) << 16, e = (u >> 10) & 31u, m = u & 0x3ffu;
+    if (e == 31u) return tr_f32_bits(sign | 0x7f800000u | (m << 13));
+    if (e == 0u) {
+        float small = (float)m * 0x1p-24f;
+        return sign ? -small : small;
+    }
+    return tr_f32_bits(sign | ((e + 112u) << 23) | (m << 13));
+}
+
+TR_FN uint8_t tr_encode_f8e5m2(float x)
+{
+    uint32_t u = tr_bits_f32(x), a = u & 0x7fffffffu;
+    uint8_t sign = (uint8_t)((u >> 24) & 0x80u);
+    if (a > 0x7f800000u) {
+        uint32_t payload = (a >> 21) & 3u;
+        return (uint8_t)(sign | 0x7cu | (payload ? payload : 2u));
+    }
+    uint32_t code = tr_encode_magnitude(a, 2, 15);
+    return (uint8_t)(sign | (code > 0x7cu ? 0x7cu : code));
+}
+
+TR_FN float tr_decode_f8e5m2(uint8_t u) { return tr_decode_f16((uint16_t)((uint32_t)u << 8)); }
+
+TR_FN uint8_t tr_encode_f8e4m3fn(float x)
+{
+    uint32_t u = tr_bits_f32(x), a = u & 0x7fffffffu;
+    uint8_t sign = (uint8_t)((u >> 24) & 0x80u);
+    if (a > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+    uint32_t code = tr_encode_magnitude(a, 3, 7);
+    return (uint8_t)(sign | (code > 0x7eu ? 0x7eu : code)); /* no infinity: the largest value */
+}
+
+TR_FN float tr_decode_f8e4m3fn(uint8_t u)
+{
+    uint32_t sign = (uint32_t)(u & 0x80u) << 24, e = (u >> 3) & 15u, m = u & 7u;
+    if ((u & 0x7fu) == 0x7fu) return tr_f32_bits(sign | 0x7fc00000u);
+    if (e == 0u) {
+        float small = (float)m * 0x1p-9f;
+        return sign ? -small : small;
+    }
+    return tr_f32_bits(sign | ((e + 120u) << 23) | (m << 20));
+}
+
+TR_FN float tr_round_bf16(float x) { return tr_decode_bf16(tr_encode_bf16(x)); }
+TR_FN float tr_round_f16(float x) { return tr_decode_f16(tr_encode_f16(x)); }
+TR_FN float tr_round_f8e5m2(float x) { return tr_decode_f8e5m2(tr_encode_f8e5m2(x)); }
+TR_FN float tr_round_f8e4m3fn(float x) { return tr_decode_f8e4m3fn(tr_encode_f8e4m3fn(x)); }
+
+/* ------------------------------------------------------------------ float to whole */
+
+TR_FN int64_t tr_to_i64(double x)
+{
+    return fabs(x) < 0x1p63 ? (int64_t)x : INT64_MIN;
+}
+
+TR_FN uint64_t tr_to_u64(double x)
+{
+    if (x >= 0x1p64) return 0;
+    if (x >= 0x1p63) return (uint64_t)x;
+    return (uint64_t)tr_to_i64(x);
+}
+
+/* ------------------------------------------------------------------ whole numbers
+
+   Everything wraps; dividing by zero gives 0. */
+
+TR_FN int64_t tr_floordiv_i64(int64_t a, int64_t b) { return tr_floordiv(a, b); }
+TR_FN uint64_t tr_div_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }
+TR_FN uint64_t tr_mod_u64(uint64_t a, uint64_t b) { return b ? a % b : 0; }
+
+TR_FN int64_t tr_truncdiv_i64(int64_t a, int64_t b)
+{
+    if (b == 0) return 0;
+    return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+
+TR_FN int64_t tr_fmod_i64(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+TR_FN uint64_t tr_pow_u64(uint64_t a, uint64_t b)
+{
+    uint64_t result = 1;
+    for (; b; b >>= 1, a *= a)
+        if (b & 1) result *= a;
+    return result;
+}
+
+TR_FN int64_t tr_pow_i64(int64_t a, int64_t b)
+{
+    if (b >= 0) return (int64_t)tr_pow_u64((uint64_t)a, (uint64_t)b);
+    if (a == 1) return 1;
+    if (a == -1) return (b & 1) ? -1 : 1;
+    return 0;
+}
+
+TR_FN uint64_t tr_shl(uint64_t a, int64_t b, int width)
+{
+    return b >= 0 && b < width ? a << b : 0;
+}
+
+TR_FN int64_t tr_shr_i64(int64_t a, int64_t b, int width)
+{
+    return b >= 0 && b < width ? a >> b : (a < 0 ? -1 : 0);
+}
+
+TR_FN uint64_t tr_shr_u64(uint64_t a, uint64_t b, int width)
+{
+    return b < (uint64_t)width ? a >> b : 0;
+}
+
+/* ------------------------------------------------------------------ floats */
+
+#define TR_FLOAT_FUNCTIONS(T, S, F)                                                               \
+    TR_FN T tr_maximum_##S(T a, T b) { return (a > b || a != a) ? a : b; }                        \
+    TR_FN T tr_minimum_##S(T a, T b) { return (a < b || a != a) ? a : b; }                        \
+    TR_FN T tr_sign_##S(T x) { return (T)((x > 0) - (x < 0)); }                                   \
+    TR_FN T tr_remainder_##S(T a, T b)                                                            \
+    {                                                                                             \
+        T left = fmod##F(a, b);                                                                   \
+        return (left != 0 && (left < 0) != (b < 0)) ? left + b : left;                            \
+    }                                                                                             \
+    TR_FN T tr_floordiv_##S(T a, T b)                                                             \
+    {                                                                                             \
+        if (b == 0) return a / b;                                                                 \
+        T left = fmod##F(a, b), quotient = (a - left) / b;                                        \
+        if (left != 0 && (b < 0) != (left < 0)) quotient -= (T)1;                                 \
+        if (quotient == 0) return copysign##F((T)0, a / b);                                       \
+        T down = floor##F(quotient);                                                              \
+        return quotient - down > (T)0.5 ? down + (T)1 : down;                                     \
+    }                                                                                             \
+    TR_FN int tr_less_##S(T a, T b) { return a < b || (b != b && a == a); }
+
+TR_FLOAT_FUNCTIONS(float, f32, f)
+TR_FLOAT_FUNCTIONS(double, f64, )
+
+TR_FN double tr_ldexp(double x, double power)
+{
+    if (power == trunc(power) && fabs(power) < 1e6) return ldexp(x, (int)power);
+    return x * exp2(power);
+}
+
+TR_FN double tr_frexp_mantissa(double x) { int e; return frexp(x, &e); }
+TR_FN int32_t tr_frexp_exponent(double x)
+{
+    int e = 0;
+    return isfinite(frexp(x, &e)) ? (int32_t)e : 0;
+}
+
+/* The neighbour of the value with code `a` towards the one with code `b`; the top bit is a sign. */
+TR_FN uint32_t tr_step_code(uint32_t a, uint32_t b, uint32_t top, int b_is_above)
+{
+    if ((a & (top - 1)) == 0) return b_is_above ? 1u : (top | 1u);
+    int is_negative = (a & top) != 0;
+    (void)b;
+    return is_negative == b_is_above ? a - 1 : a + 1;
+}
+
+#define TR_NEXTAFTER_NARROW(N, U, TOP)                                                            \
+    TR_FN float tr_nextafter_##N(float a, float b)                                                \
+    {                                                                                             \
+        if (a != a || b != b) return a + b;                                                       \
+        if (a == b) return b;                                                                     \
+        uint32_t code = tr_step_code(tr_encode_##N(a), tr_encode_##N(b), TOP, b > a);             \
+        return tr_decode_##N((U)code);                                                            \
+    }
+
+TR_NEXTAFTER_NARROW(bf16, uint16_t, 0x8000u)
+TR_NEXTAFTER_NARROW(f16, uint16_t, 0x8000u)
+TR_NEXTAFTER_NARROW(f8e5m2, uint8_t, 0x80u)
+TR_NEXTAFTER_NARROW(f8e4m3fn, uint8_t, 0x80u)
+
+TR_FN double tr_logaddexp(double x, double y)
+{
+    if (x == y) return x + 0.693147180559945309417;
+    double d = x - y;
+    if (d > 0) return x + log1p(exp(-d));
+    if (d <= 0) return y + log1p(exp(d));
+    return d;
+}
+
+TR_FN double tr_sigmoid(double x)
+{
+    if (x >= 0) return 1.0 / (1.0 + exp(-x));
+    double e = exp(x);
+    return e / (1.0 + e);
+}
+
+/* ------------------------------------------------------------------ random numbers */
+
+TR_FN void tr_philox(int64_t seed, int64_t offset, uint32_t out[4])
+{
+    uint32_t c0 = (uint32_t)(uint64_t)offset, c1 = (uint32_t)((uint64_t)offset >> 32), c2 = 0, c3 = 0;
+    uint32_t k0 = (uint32_t)(uint64_t)seed, k1 = (uint32_t)((uint64_t)seed >> 32);
+    for (int step = 0; step < 10; ++step) {
+        if (step) {
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+TR_FN float tr_uniform(uint32_t word)
+{
+    int64_t n = (int32_t)word;
+    return (float)(n < 0 ? -n - 1 : n) * 4.6566127342e-10f;
+}
+
+TR_FN float tr_rand(int64_t seed, int64_t offset)
+{
+    uint32_t w[4];
+    tr_philox(seed, offset, w);
+    return tr_uniform(w[0]);
+}
+
+TR_FN float tr_randn(int64_t seed, int64_t offset)
+{
+    uint32_t w[4];
+    tr_philox(seed, offset, w);
+    float u = tr_uniform(w[0]);
+    double radius = sqrt(-2.0 * log((double)(u > 1e-7f ? u : 1e-7f)));
+    double angle = 2.0 * 3.14159265358979323846 * (double)tr_uniform(w[1]);
+    return (float)(radius * cos(angle));
+}
+
+TR_FN int64_t tr_randint(int64_t seed, int64_t offset, int64_t low, int64_t high)
+{
+    uint32_t w[4];
+    tr_philox(seed, offset, w);
+    uint64_t count = (uint64_t)high - (uint64_t)low;
+    uint64_t drawn = ((uint64_t)w[1] << 32 | w[0]) % (count ? count : 1);
+    return (int64_t)(drawn + (uint64_t)low);
+}
+
+/* ------------------------------------------------------------------ scratch rows */
+
+TR_FN void *tr_scratch(int64_t count, size_t size)
+{
+    if (count < 1) count = 1;
+    if ((uint64_t)count > SIZE_MAX / size) return NULL;
+    return malloc((size_t)count * size);
+}

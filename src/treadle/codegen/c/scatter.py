@@ -1,0 +1,57 @@
+"""Stores in C, plain and combining.
+
+Sequential loops need no atomic instructions. Sums and products of narrow floats would be rounded
+at every step; they are held in a double shadow of the storage for the time of the loops and rounded
+once, as the interpreter does. Other types combine where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from treadle.codegen.c.ops import native
+from treadle.codegen.c.types import converted, loaded, stored
+from treadle.ir.types import DType
+
+COMBINE: Mapping[str, str] = {
+    "atomic_add": "add",
+    "atomic_mul": "mul",
+    "atomic_min": "minimum",
+    "atomic_max": "maximum",
+    "atomic_and": "bitwise_and",
+    "atomic_or": "bitwise_or",
+    "atomic_xor": "bitwise_xor",
+}
+"""The operation of the table behind every mode that combines."""
+BITWISE = frozenset({"atomic_and", "atomic_or", "atomic_xor"})
+
+
+def wants_shadow(mode: str, dtype: DType) -> bool:
+    """Whether combining step by step would round at every step."""
+    return mode in ("atomic_add", "atomic_mul") and dtype.is_low_precision
+
+
+def store_line(mode: str, dtype: DType, element: str, value: str) -> str:
+    """The statement that stores `value`, already of the buffer's type, into `element`."""
+    if mode == "plain":
+        return f"{element} = {stored(dtype, value)};"
+    old = loaded(dtype, element)
+    if dtype.is_float:
+        total = native(COMBINE[mode], [f"(double){old}", f"(double){value}"], DType.F64)
+        return f"{element} = {stored(dtype, converted(f'({total})', DType.F64, dtype))};"
+    return f"{element} = {native(COMBINE[mode], [old, value], dtype)};"
+
+
+def shadow_line(mode: str, element: str, value: str) -> str:
+    """The statement that combines `value` with an element of the shadow."""
+    return f"{element} = {native(COMBINE[mode], [element, f'(double){value}'], DType.F64)};"
+
+
+def shadow_copies(dtype: DType, pointer: str, shadow: str, count: str) -> tuple[str, str]:
+    """The loops that fill the shadow before, and write it back after."""
+    head = f"for (int64_t q = 0; q < {count}; ++q)"
+    back = stored(dtype, converted(f"{shadow}[q]", DType.F64, dtype))
+    return (
+        f"{head} {shadow}[q] = (double){loaded(dtype, f'{pointer}[q]')};",
+        f"{head} {pointer}[q] = {back};",
+    )

@@ -1,0 +1,284 @@
+"""In which pass over the reduction loops each statement of a body runs.
+
+At one point of the iteration loops a body alternates between single statements and passes over
+the reduction loops. Times tell the order: even ones are places for single statements, odd ones are
+passes.
+
+    %0 = load x[i, j]        varies along j: computed anew in every pass that needs it
+    %1 = reduce max %0       pass 1
+    %2 = sub %0, %1          varies
+    %3 = reduce sum %2       pass 3, because %1 is known after pass 1
+    store y[i] = %3          time 4
+
+What varies is not kept but recomputed, except where it cannot be: a value loaded from a storage
+that a pass in between overwrites, and what is sorted, are kept in rows. A store never runs before
+statements that stand above it, so memory shared in place is read before it is written.
+
+Nothing here knows the target language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from treadle.index import Expr, Kind, Symbol
+from treadle.ir.body import Body, Stmt, number_of
+from treadle.ir.ops import OPS
+
+COMBINING = frozenset({"reduce", "scan", "sort"})
+TWO_PASSES = frozenset({"welford", "welford_combine", "online_softmax"})
+"""Reductions whose second half needs the first half of the whole row."""
+
+
+@dataclass
+class Step:
+    """A statement of the body's top level and what is decided about it."""
+
+    position: int
+    number: int
+    """The number of its value (or of the next one, if it has none)."""
+    stmt: Stmt
+    uses: tuple[int, ...] = ()
+    """Positions of the statements whose values it uses."""
+    varies: frozenset[Symbol] = frozenset()
+    """Reduction loops along which it differs; it happens once along the others."""
+    loads: frozenset[str] = frozenset()
+    stores: str | None = None
+    acts: bool = False
+    """Whether it must run even if nobody uses its value: stores, assertions."""
+    time: int = 0
+    """When it runs; for what varies and is recomputed, the earliest pass that may do so."""
+    kept: bool = False
+    """Whether its value is kept in a row from its first pass on."""
+
+    @property
+    def op(self) -> str:
+        """The operation."""
+        return self.stmt.op
+
+    @property
+    def is_two_pass(self) -> bool:
+        """Whether it is a reduction that goes over the row twice; `time` is the second pass."""
+        return self.op == "reduce" and self.stmt.attrs[0] in TWO_PASSES
+
+
+@dataclass
+class Pass:
+    """One walk over reduction loops: what happens there, and what must be computed for it."""
+
+    time: int
+    loops: frozenset[Symbol]
+    actions: list[Step] = field(default_factory=list)
+    needed: list[Step] = field(default_factory=list)
+
+
+@dataclass
+class Nests:
+    """The whole plan of a body: the steps, the single statements by time, the passes."""
+
+    steps: list[Step]
+    singles: dict[int, list[Step]]
+    passes: dict[int, Pass]
+
+    @property
+    def times(self) -> list[int]:
+        """All times at which something happens, in order."""
+        return sorted({*self.singles, *self.passes})
+
+
+def plan_nests(body: Body, storage_of: Callable[[str], str]) -> Nests:
+    """Decide for each statement when it runs and what is kept."""
+    steps = _steps(body, storage_of)
+    _assign_times(steps, frozenset(body.reduce.vars))
+    passes = _passes(steps, frozenset(body.reduce.vars))
+    _keep_overwritten(steps, passes, frozenset(body.reduce.vars))
+    for one in passes.values():
+        one.needed = _needed(one, steps)
+    wanted = _wanted_singles(steps, passes)
+    singles: dict[int, list[Step]] = {}
+    for s in steps:
+        if s.position in wanted:
+            singles.setdefault(s.time, []).append(s)
+    return Nests(steps, singles, dict(sorted(passes.items())))
+
+
+# ------------------------------------------------------------------------------------ steps
+
+
+def _steps(body: Body, storage_of: Callable[[str], str]) -> list[Step]:
+    steps: list[Step] = []
+    home: dict[int, int] = {}
+    reduce_vars = frozenset(body.reduce.vars)
+    varies: dict[int, frozenset[Symbol]] = {}
+    counter = 0
+    for position, stmt in enumerate(body.stmts):
+        step = Step(position, counter, stmt)
+        counter = _look(stmt, step, counter, home, varies, reduce_vars, storage_of)
+        used = {home[n] for n in _operands(stmt)} - {position}
+        step.uses = tuple(sorted(used))
+        step.varies = varies[position]
+        steps.append(step)
+    return steps
+
+
+def _operands(stmt: Stmt) -> set[int]:
+    """Numbers of all values a statement uses, its region included."""
+    found = set(stmt.args)
+    for e in stmt.attrs:
+        if isinstance(e, Expr):
+            found |= {number_of(s) for s in e.free if s.kind is Kind.INDIRECT}
+    for inner in stmt.region:
+        found |= _operands(inner)
+    return found
+
+
+def _look(
+    stmt: Stmt,
+    step: Step,
+    counter: int,
+    home: dict[int, int],
+    varies: dict[int, frozenset[Symbol]],
+    reduce_vars: frozenset[Symbol],
+    storage_of: Callable[[str], str],
+) -> int:
+    """Note what a statement and its region touch; gives the next free value number."""
+    along = varies.get(step.position, frozenset())
+    for n in stmt.args:
+        along |= varies[home[n]]
+    for e in stmt.attrs if stmt.op != "bucketize" else ():
+        if isinstance(e, Expr):
+            along |= e.free & reduce_vars
+            for s in e.free:
+                if s.kind is Kind.INDIRECT:
+                    along |= varies[home[number_of(s)]]
+    if stmt.op in COMBINING:
+        along = frozenset() if stmt.op == "reduce" else reduce_vars
+    varies[step.position] = along
+    if OPS[stmt.op].produces:
+        home[counter] = step.position
+        counter += 1
+    if stmt.op in ("load", "bucketize"):
+        step.loads |= {storage_of(str(stmt.attrs[0]))}
+    if stmt.op == "store":
+        step.stores = storage_of(str(stmt.attrs[0]))
+    step.acts = step.acts or stmt.op in ("store", "assert")
+    for inner in stmt.region:
+        counter = _look(inner, step, counter, home, varies, reduce_vars, storage_of)
+    return counter
+
+
+# ------------------------------------------------------------------------------------ times
+
+
+def _assign_times(steps: list[Step], reduce_vars: frozenset[Symbol]) -> None:
+    written: dict[str, int] = {}
+    read: dict[str, int] = {}
+    taken: set[int] = set()
+    latest = 0
+    for s in steps:
+        ready = max([_after(steps[u]) for u in s.uses], default=0)
+        for storage in s.loads:
+            ready = max(ready, written.get(storage, 0))
+        if s.stores is not None:
+            ready = max(ready, latest, read.get(s.stores, 0), written.get(s.stores, 0))
+        in_pass = bool(s.varies) or s.op in COMBINING
+        s.time = ready | 1 if in_pass else ready + (ready & 1)
+        if s.acts and in_pass and s.varies != reduce_vars:
+            # Along loops it does not vary over it happens once: a walk of its own.
+            s.time = (max([latest, s.time, *taken]) + 1) | 1
+            taken.add(s.time)
+        else:
+            while in_pass and not taken.isdisjoint((s.time, s.time + 2 * s.is_two_pass)):
+                s.time += 2
+        s.time += 2 * s.is_two_pass
+        for storage in s.loads:
+            read[storage] = max(read.get(storage, 0), s.time)
+        if s.stores is not None:
+            written[s.stores] = max(written.get(s.stores, 0), s.time)
+        if s.acts or s.op in COMBINING:
+            latest = max(latest, s.time)
+
+
+def _after(s: Step) -> int:
+    """The earliest time at which the value of `s` can be used."""
+    if s.op == "reduce":
+        return s.time + 1
+    return s.time + 2 if s.op == "sort" else s.time
+
+
+def first_pass(s: Step) -> int:
+    """The pass in which a reduction of two passes looks at its row first."""
+    return s.time - 2 if s.is_two_pass else s.time
+
+
+# ------------------------------------------------------------------------------------ passes
+
+
+def _passes(steps: list[Step], reduce_vars: frozenset[Symbol]) -> dict[int, Pass]:
+    passes: dict[int, Pass] = {}
+
+    def at(time: int, loops: frozenset[Symbol]) -> Pass:
+        return passes.setdefault(time, Pass(time, loops))
+
+    for s in steps:
+        if s.op in ("reduce", "sort"):
+            for time in {first_pass(s), s.time}:
+                at(time, reduce_vars).actions.append(s)
+        elif s.acts and s.varies:
+            at(s.time, s.varies).actions.append(s)
+    return passes
+
+
+def _needed(one: Pass, steps: list[Step]) -> list[Step]:
+    """Statements to run in a pass: its actions and all that varies on the way to them."""
+    found: dict[int, Step] = {s.position: s for s in one.actions}
+    pending = [u for s in one.actions for u in s.uses]
+    while pending:
+        s = steps[pending.pop()]
+        if s.position in found or not s.varies:
+            continue
+        found[s.position] = s
+        if s.op != "sort" and not (s.kept and one.time > s.time):
+            pending.extend(s.uses)
+    return [found[p] for p in sorted(found)]
+
+
+def _keep_overwritten(
+    steps: list[Step], passes: dict[int, Pass], reduce_vars: frozenset[Symbol]
+) -> None:
+    """Mark values that a later pass could not load again; make sure their first pass exists."""
+    changed = True
+    while changed:
+        changed = False
+        for one in list(passes.values()):
+            for s in _needed(one, steps):
+                if s.kept or not s.loads or not s.varies or s.op in COMBINING:
+                    continue
+                if one.time > _overwritten_at(s, steps):
+                    s.kept = changed = True
+                    home = passes.setdefault(s.time, Pass(s.time, reduce_vars))
+                    if s not in home.actions:
+                        home.actions.append(s)
+
+
+def _overwritten_at(s: Step, steps: Iterable[Step]) -> float:
+    later = [t.time for t in steps if t.position > s.position and t.stores in s.loads]
+    return min(later, default=float("inf"))
+
+
+def _wanted_singles(steps: list[Step], passes: dict[int, Pass]) -> set[int]:
+    """Positions of statements outside the reduction loops that somebody needs."""
+    wanted: set[int] = set()
+    pending = [s for s in steps if s.acts and not s.varies]
+    for one in passes.values():
+        for s in one.needed:
+            if not (s.kept and one.time > s.time):
+                pending.extend(steps[u] for u in s.uses)
+    while pending:
+        s = pending.pop()
+        if s.position in wanted or s.varies or s.op == "reduce":
+            continue
+        wanted.add(s.position)
+        pending.extend(steps[u] for u in s.uses)
+    return wanted

@@ -1,0 +1,52 @@
+"""`treadle plan FILE`: a static memory plan, its lower bound and its gap."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from importlib import import_module
+
+from treadle.core.errors import InputError
+from treadle.lab.files import kind_of, read_text
+from treadle.memory.portfolio import EFFORTS
+
+PLANNED_BY: Mapping[str, str] = {
+    "minimalloc_csv": "treadle.lab.plan_csv",
+    "xla_buffer_assignment": "treadle.lab.plan_xla",
+}
+"""The module whose `run(text, path, args)` plans a file of this kind."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `plan`."""
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--capacity", type=_whole, metavar="BYTES", help="the arena's limit")
+    parser.add_argument("--seconds", type=float, metavar="S", help="wall time to spend at most")
+    parser.add_argument("--steps", type=_whole, metavar="N", help="search nodes to visit at most")
+    parser.add_argument("--effort", choices=tuple(EFFORTS), default="balanced")
+    parser.add_argument("--seed", type=_whole, default=0, help="start of pseudo-random choices")
+    parser.add_argument("-o", dest="out", metavar="OUT", help="write the plan as CSV here")
+    parser.add_argument("--svg", metavar="OUT", help="draw the plan here")
+    parser.add_argument("--map", action="store_true", help="draw the plan as text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan the file by its kind."""
+    text = read_text(args.file)
+    kind = kind_of(text)
+    if kind not in PLANNED_BY:
+        raise InputError(
+            file=args.file,
+            expected=f"a file that can be planned ({', '.join(PLANNED_BY)})",
+            found=f"a file of kind {kind}",
+            code="TXT002",
+        )
+    planned: int = import_module(PLANNED_BY[kind]).run(text, args.file, args)
+    return planned
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value

@@ -1,0 +1,49 @@
+"""Who does the inner loops: compiled code where possible, Python otherwise, with equal results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from treadle.core.options import Options
+from treadle.memory import fits, search_python
+from treadle.memory.line import Line
+from treadle.memory.native import Native, native_line
+from treadle.memory.search_python import Way
+
+
+class Engine(Protocol):
+    """The two inner loops of the planner, for one line."""
+
+    def fit(self, order: Sequence[int], *, best: bool) -> list[int] | None:
+        """Addresses when items are placed in this order, or None; see `fits.fit`."""
+        ...
+
+    def search(
+        self, way: Way, *, limit: int, nodes: int, seconds: float | None = None
+    ) -> tuple[int, int, list[int]]:
+        """(status, nodes visited, addresses); see `search_python.search`."""
+        ...
+
+
+class PythonEngine:
+    """The inner loops in Python."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def fit(self, order: Sequence[int], *, best: bool) -> list[int] | None:
+        """Addresses when items are placed in this order, or None."""
+        return fits.fit(self._line, order, best=best)
+
+    def search(
+        self, way: Way, *, limit: int, nodes: int, seconds: float | None = None
+    ) -> tuple[int, int, list[int]]:
+        """(status, nodes visited, addresses)."""
+        return search_python.search(self._line, way, limit=limit, nodes=nodes, seconds=seconds)
+
+
+def engine_for(line: Line, options: Options) -> Engine:
+    """The fastest engine there is for the line."""
+    native = native_line(line, options)
+    return native if isinstance(native, Native) else PythonEngine(line)

@@ -1,0 +1,51 @@
+"""From a translation unit to a function to call: compiled, loaded, failures made errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from treadle.codegen.c.sites import Site
+from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, FLAGS, LIBRARIES, Unit
+from treadle.core.options import Options
+from treadle.core.toolchain import compile_shared
+from treadle.core.verdict import Verdict
+
+
+class Kernels:
+    """The kernels of a program in a loaded shared object."""
+
+    def __init__(self, library: Any, sites: Sequence[Site]) -> None:
+        self._library, self._sites = library, tuple(sites)
+        self._entry = library[ENTRY]
+        self._entry.restype = ctypes.c_int
+        pointer = ctypes.c_void_p
+        self._entry.argtypes = [pointer, pointer, pointer, ctypes.c_int64, ctypes.c_int64]
+
+    def run(self, addresses: Sequence[int], sizes: Sequence[int], first: int, last: int) -> None:
+        """Run kernels number `first` up to, not including, `last`; raises what they report."""
+        buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        numbers = (ctypes.c_int64 * max(len(sizes), 1))(*sizes)
+        error = (ctypes.c_int64 * ERROR_LENGTH)()
+        if self._entry(buffers, numbers, error, first, last):
+            self._fail(list(error))
+
+    def _fail(self, record: list[int]) -> NoReturn:
+        from treadle.ir.interp.errors import RunError
+
+        if record[0] < 1:
+            message = f"no memory for {record[1]} elements of scratch"
+            raise RunError(message, code="RUN012", notes=["a kernel asked for a row of its own"])
+        site = self._sites[record[0] - 1]
+        message, notes = site.render(record)
+        raise RunError(message, code=site.code, notes=notes)
+
+
+def load_kernels(unit: Unit, options: Options, optimise: int = 2) -> tuple[Kernels | None, Verdict]:
+    """Compile and load a unit; without kernels, the verdict says why there are none."""
+    flags = (*FLAGS, f"-O{optimise}", *LIBRARIES)
+    made = compile_shared(unit.text, flags=flags, options=options)
+    if not made.verdict:
+        return None, made.verdict
+    return Kernels(ctypes.CDLL(made.path), unit.sites), made.verdict

@@ -1,0 +1,135 @@
+"""Kernels in the making: one per leaf at first, merged two by two, each with what it touches.
+
+A kernel knows its space, its members, and for every storage the distinct ways in which it is
+touched. Merging two is linear in what the smaller one touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from treadle.analysis.access import Access, accesses, loop_accesses
+from treadle.index import IndexMap
+from treadle.ir.effects import effects
+from treadle.ir.program import Loop, Operation, Program, Template
+from treadle.schedule.shapes import ONE, Shape, shape_of
+from treadle.schedule.touches import Touch, outer_walk
+
+
+class Kernel:
+    """What one launch does; `fixed` kernels are never fused with others."""
+
+    __slots__ = (
+        "device", "fixed", "leaves", "members", "name", "scans", "shape", "statements", "template",
+        "touches", "uses",
+    )  # fmt: skip
+
+    def __init__(
+        self, position: int, op: Operation, program: Program, known: Iterable[Access] | None = None
+    ) -> None:
+        self.name = position
+        self.members = [position]
+        self.leaves = 1
+        self.device = op.device
+        self.template = isinstance(op, Template)
+        self.shape = Shape(ONE, ONE)
+        self.touches: dict[str, list[Touch]] = {}
+        self.uses: dict[str, int] = {}
+        """How many members touch a storage."""
+        self.scans = False
+        self.statements = 0
+        self.fixed = not isinstance(op, Loop)
+        if isinstance(op, Loop):
+            self.shape = shape_of(op)
+            self.statements = len(op.body.stmts)
+            if self.shape.r is not ONE:
+                self.scans = any(at.stmt.op in ("scan", "sort") for at in op.body.walk())
+            for access in program.derive(accesses)[op.name] if known is None else known:
+                self.touches.setdefault(access.storage, []).append(Touch(access, op, program))
+            self.uses = dict.fromkeys(self.touches, 1)
+        else:
+            of = effects(op)
+            self.uses = {program.storage_of(n): 1 for n in of.touched}
+
+    def writes(self, storage: str) -> bool:
+        """Whether a member stores to it."""
+        return any(t.is_write for t in self.touches.get(storage, ()))
+
+    def absorb(self, other: Kernel, shape: Shape) -> None:
+        """Take over the members of another kernel."""
+        self.shape = shape
+        self.members = sorted([*self.members, *other.members])
+        self.leaves += other.leaves
+        self.scans = self.scans or other.scans
+        self.template = self.template or other.template
+        self.statements += other.statements
+        for storage, theirs in other.touches.items():
+            mine = self.touches.get(storage)
+            if mine is None:
+                self.touches[storage] = theirs
+                continue
+            known = {_meaning(t) for t in mine}
+            mine.extend(t for t in theirs if _meaning(t) not in known)
+        for storage, count in other.uses.items():
+            self.uses[storage] = self.uses.get(storage, 0) + count
+
+
+def _meaning(t: Touch) -> object:
+    if t.is_indirect or (t.full is None and t.outer is None):
+        return (t.is_write, t.mode, t.computed) if t.computed is not None else t
+    return t.is_write, t.mode, t.full, t.outer
+
+
+def same_point(a: Touch, b: Touch, shape: Shape) -> bool:
+    """Whether two accesses in a kernel of this shape touch each address at the same point."""
+    if a.is_indirect or b.is_indirect:
+        return False
+    if shape.r is ONE or not (_is_outer(a, shape) or _is_outer(b, shape)):
+        return a.full is not None and a.full is b.full
+    mine, theirs = _outer_of(a, shape), _outer_of(b, shape)
+    return mine is not None and mine is theirs
+
+
+def walk_in(t: Touch, shape: Shape) -> IndexMap | None:
+    """The walk of an access at the level on which it runs in a kernel of this shape."""
+    return _outer_of(t, shape) if shape.r is not ONE and _is_outer(t, shape) else t.full
+
+
+def _is_outer(t: Touch, shape: Shape) -> bool:
+    """Whether an access happens once per outer point."""
+    return t.outer is not None or (t.domain is not None and t.domain.numel is shape.x)
+
+
+def _outer_of(t: Touch, shape: Shape) -> IndexMap | None:
+    if t.outer is not None:
+        return t.outer
+    if t.domain is None or t.access.map is None:
+        return None
+    if t.domain.numel is shape.x:
+        return t.full
+    return outer_walk(t.domain, t.access.map.index, shape.r)
+
+
+def rebuilt(kernel: Kernel, ops: Sequence[Loop], program: Program) -> Kernel:
+    """The kernel with other loops for its members, which touch the same in another order."""
+    found: Kernel | None = None
+    for position, op in zip(kernel.members, ops, strict=True):
+        one = Kernel(position, op, program, loop_accesses(op, program))
+        if found is None:
+            found = one
+        else:
+            found.absorb(one, kernel.shape)
+    assert found is not None
+    found.name = kernel.name
+    return found
+
+
+def kernels_of(program: Program) -> list[Kernel]:
+    """One kernel per leaf."""
+    return [Kernel(k, op, program) for k, op in enumerate(program.leaves)]
+
+
+def storages_shared(a: Kernel, b: Kernel) -> Sequence[str]:
+    """Storages that both touch."""
+    small, large = (a, b) if len(a.touches) <= len(b.touches) else (b, a)
+    return [s for s in small.touches if s in large.touches]

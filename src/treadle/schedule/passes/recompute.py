@@ -1,0 +1,103 @@
+"""recompute: compute a cheap value again where it is read, if that moves fewer bytes.
+
+before   z = fill(0) ; a = copy(z) ; b = copy(z) + x
+after    a = fill(0) ; b = 0 + x                       z is read by nobody and goes
+needs    what the producer reads is unchanged since; it is short and reads less than its result
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.analysis.deps import Dependences, DepKind, dependences
+from treadle.analysis.duplicates import changed_later
+from treadle.core.context import Ctx
+from treadle.core.verdict import YES, Verdict, no
+from treadle.ir.effects import effects
+from treadle.ir.inline import inlined
+from treadle.ir.program import Group, Loop, Operation, Program
+from treadle.ir.spec import violations
+
+LONGEST = 6
+"""Statements of a producer that are still cheap to repeat."""
+
+
+def recompute(program: Program, ctx: Ctx) -> Program:
+    """Repeat cheap producers in the loops that read them."""
+    deps = dependences(program)
+    changed = changed_later(program, deps)
+    new: dict[str, Loop] = {}
+    for position, op in enumerate(program.leaves):
+        if not isinstance(op, Loop):
+            continue
+        found = op
+        for source in _sources(op, position, program, deps):
+            verdict = _is_cheaper(source, op, program, changed)
+            ctx.journal.verdict("recompute", (source.name, op.name), verdict)
+            if verdict:
+                found = _with(found, source, program)
+        if found is not op:
+            new[op.name] = found
+            ctx.journal.emit("step", action="recompute", args=[op.name])
+    if not new:
+        return program
+    return program.with_ops(tuple([_replaced(op, new) for op in program.ops]))
+
+
+def _sources(op: Loop, position: int, program: Program, deps: Dependences) -> list[Loop]:
+    """The loops whose results `op` reads."""
+    writers: dict[str, list[int]] = {}
+    for d in deps.into[position]:
+        if d.kind is DepKind.RAW:
+            writers.setdefault(d.storage, []).append(d.source)
+    found: dict[str, Loop] = {}
+    for storage, sources in writers.items():
+        source = program.leaves[sources[0]]
+        # What is read must come from this one loop as a whole.
+        is_version = deps.reads_version.get((position, storage)) == deps.writes_version.get(
+            (sources[0], storage)
+        )
+        if len(sources) == 1 and isinstance(source, Loop) and is_version:
+            found[source.name] = source
+    return list(found.values())
+
+
+def _is_cheaper(source: Loop, op: Loop, program: Program, changed: set[str]) -> Verdict:
+    """RCP001 to RCP003: short, reads less than its result, everything unchanged since."""
+    of = effects(source)
+    if len(source.body.stmts) > LONGEST or len(source.body.reduce) or len(of.writes) != 1:
+        return no("RCP001", statements=len(source.body.stmts), limit=LONGEST)
+    target = program.by_name[of.writes[0]]
+    if of.mutates or target.view_of is not None:
+        return no("RCP002", buffer=target.name)
+    for name in of.reads:
+        if program.storage_of(name) in changed:
+            return no("RCP002", buffer=name)
+    if target.name in (*effects(op).writes, *effects(op).mutates):
+        return no("RCP002", buffer=target.name)
+    read = sum(program.by_name[n].tensor_bytes for n in of.reads)
+    if read * 2 > target.tensor_bytes or any(
+        at.stmt.op in ("indirect", "rand", "randn", "randint") for at in source.body.walk()
+    ):
+        return no("RCP003", reads=read, result=target.tensor_bytes)
+    return YES
+
+
+def _with(op: Loop, source: Loop, program: Program) -> Loop:
+    """`op` with the source's computation in place of loads of its result, if it can be said."""
+    target = program.by_name[effects(source).writes[0]]
+    body = inlined(op.body, target, source.body, program.by_name)
+    if body is None:
+        return op
+    new = replace(op, body=body)
+    alone = Program("one", program.buffers, (new,), program.inputs, (), (), program.sizes)
+    wrong = [v for v in violations(alone) if v.where == op.name and v.code != "IR015"]
+    return op if wrong else new
+
+
+def _replaced(op: Operation, new: dict[str, Loop]) -> Operation:
+    if isinstance(op, Group):
+        members = tuple([_replaced(m, new) for m in op.members])
+        same = all(a is b for a, b in zip(members, op.members, strict=True))
+        return op if same else replace(op, members=members)
+    return new.get(op.name, op)

@@ -1,0 +1,56 @@
+"""Policies are data: what fusion may do, and what it must not cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.core.errors import UsageError
+from treadle.core.suggest import suggestion_notes
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The limits and prices of one way to schedule."""
+
+    name: str
+    doc: str
+    peak_factor: float | None = 1.0
+    """Fusion may raise the peak to this multiple of the unfused peak; None: no limit."""
+    never_raise: bool = False
+    """No single fusion may raise the peak of the moment at all."""
+    max_members: int = 64
+    max_buffers: int = 40
+    """Different buffers that one kernel may touch: each is a pointer, and registers."""
+    max_statements: int = 1500
+    horizontal: bool = True
+    """Fuse kernels that only read the same data."""
+    reindex: bool = True
+    """Walk a loop in another order if that lets it fuse."""
+    max_moves: int = 64
+    """How many operations in between may be moved out of the way of one fusion."""
+    combine: int = 1024
+    """How many independent kernels may share one launch; 1: none."""
+    merge_duplicates: bool = True
+    search: str = "queue"
+    """`queue`: best pair first, to a fixpoint; `rounds`: the peer's rounds."""
+
+
+POLICIES: dict[str, Policy] = {
+    p.name: p
+    for p in (
+        Policy("balanced", "fewest bytes moved with a peak not above the unfused one"),
+        Policy("fast", "fewest bytes moved, the peak may grow by a quarter", peak_factor=1.25),
+        Policy("memory", "no fusion that raises the peak, no shared launches", never_raise=True,
+               combine=1),
+        Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
+               peak_factor=None, combine=1, merge_duplicates=False, search="rounds"),
+    )
+}  # fmt: skip
+
+
+def policy_named(name: str) -> Policy:
+    """The policy called `name`, or a UsageError that lists them."""
+    if name not in POLICIES:
+        notes = suggestion_notes(name, list(POLICIES), "policies")
+        raise UsageError(f"unknown policy '{name}'", code="OPT002", notes=notes)
+    return POLICIES[name]

@@ -1,0 +1,1 @@
+"""Legality of fusion: ordered tuples of small rules, one file per family."""

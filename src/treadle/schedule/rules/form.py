@@ -1,0 +1,63 @@
+"""Rules that look at what the two kernels are: kind, device, size, space."""
+
+from __future__ import annotations
+
+from treadle.core.verdict import YES, Verdict, no
+from treadle.schedule.rules.pair import Pair
+
+
+def both_are_loops(p: Pair) -> Verdict:
+    """FUS001: only loops are fused; calls, collectives and allocations are kernels of their own."""
+    for kernel in (p.first, p.second):
+        if kernel.fixed:
+            op = p.program.leaves[kernel.members[0]]
+            return no("FUS001", operation=op.name, kind=type(op).__name__)
+    return YES
+
+
+def on_one_device(p: Pair) -> Verdict:
+    """FUS002: a kernel runs on one device."""
+    if p.first.device == p.second.device:
+        return YES
+    return no("FUS002", left=p.first.device, right=p.second.device)
+
+
+def not_too_many_members(p: Pair) -> Verdict:
+    """FUS003: the policy limits how many operations one kernel may hold."""
+    count = p.first.leaves + p.second.leaves
+    if count <= p.policy.max_members:
+        return YES
+    return no("FUS003", members=count, limit=p.policy.max_members)
+
+
+def spaces_agree(p: Pair) -> Verdict:
+    """FUS004: the same iteration space, or a pointwise one at a level of the other's."""
+    if p.shape is not None:
+        return YES
+    return no("FUS004", left=str(p.first.shape), right=str(p.second.shape))
+
+
+def not_too_many_buffers(p: Pair) -> Verdict:
+    """FUS005: a kernel that touches very many buffers runs out of registers and arguments."""
+    count = len(p.first.touches) + len(p.second.touches) - len(p.shared)
+    if count <= p.policy.max_buffers:
+        return YES
+    return no("FUS005", buffers=count, limit=p.policy.max_buffers)
+
+
+def body_not_too_long(p: Pair) -> Verdict:
+    """FUS006: very long bodies spill registers and take long to compile."""
+    count = p.first.statements + p.second.statements
+    if count <= p.policy.max_statements:
+        return YES
+    return no("FUS006", statements=count, limit=p.policy.max_statements)
+
+
+FORM_RULES = (
+    both_are_loops,
+    on_one_device,
+    spaces_agree,
+    not_too_many_members,
+    not_too_many_buffers,
+    body_not_too_long,
+)

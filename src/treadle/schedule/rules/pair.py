@@ -1,0 +1,34 @@
+"""A pair of kernels that might become one, as the rules see it; `first` runs before `second`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.ir.program import Program
+from treadle.schedule.kernels import Kernel
+from treadle.schedule.policy import Policy
+from treadle.schedule.shapes import Shape, joined
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two kernels and the space they would share (None if there is none)."""
+
+    program: Program
+    policy: Policy
+    first: Kernel
+    second: Kernel
+    shared: tuple[str, ...]
+    shape: Shape | None
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        policy: Policy,
+        first: Kernel,
+        second: Kernel,
+        shared: tuple[str, ...],
+    ) -> Pair:
+        """The pair with its common space."""
+        return cls(program, policy, first, second, shared, joined(first.shape, second.shape))

@@ -1,0 +1,79 @@
+"""What one kernel instead of two saves: bytes that are not moved, and a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from treadle.analysis.deps import Dependences
+from treadle.analysis.inplace import Boundary
+from treadle.schedule.kernels import Kernel, same_point
+from treadle.schedule.shapes import Shape, joined
+from treadle.schedule.touches import Touch
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Who else uses a storage, and which the caller sees."""
+
+    users: Mapping[str, tuple[int, ...]]
+    kept: frozenset[str]
+
+    @classmethod
+    def of(cls, deps: Dependences, edge: Boundary) -> Surroundings:
+        """From the dependences and the border of a program."""
+        return cls(deps.users, edge.inputs | edge.outputs)
+
+
+def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surroundings) -> int:
+    """Bytes that need not be moved if b's work joins a's."""
+    shape = joined(a.shape, b.shape)
+    if shape is None:
+        return _sum_of_shared(a, b, shared)
+    total = 0
+    for storage in shared:
+        mine, theirs = a.touches[storage], b.touches[storage]
+        stored_here = _stored(mine)
+        stored_there = _stored(theirs)
+        if not stored_here and not stored_there:
+            total += _read_twice(mine, theirs, shape)
+            continue
+        if stored_here:
+            total += sum(t.bytes for t in theirs if not t.is_write)
+        if storage not in around.kept and (
+            a.uses[storage] + b.uses[storage] == len(around.users[storage])
+        ):
+            total += max(stored_here, stored_there)
+    return total
+
+
+def _stored(touches: list[Touch]) -> int:
+    return max((t.bytes for t in touches if t.is_write), default=0)
+
+
+def _read_twice(mine: list[Touch], theirs: list[Touch], shape: Shape) -> int:
+    total = 0
+    for t in theirs:
+        for u in mine:
+            if t.is_indirect or u.is_indirect:
+                if t.computed is not None and t.computed == u.computed:
+                    total += min(t.bytes, u.bytes)
+                    break
+                continue
+            if u.full is t.full and u.outer is t.outer:
+                total += min(t.bytes, u.bytes)
+                break
+            if same_point(t, u, shape):
+                total += min(t.bytes, u.bytes)
+                break
+    return total
+
+
+def _sum_of_shared(a: Kernel, b: Kernel, shared: Iterable[str]) -> int:
+    """What two kernels that cannot be one have in common: what a refusal leaves on the table."""
+    total = 0
+    for storage in shared:
+        one = max(t.bytes for t in a.touches[storage])
+        other = max(t.bytes for t in b.touches[storage])
+        total += min(one, other)
+    return total

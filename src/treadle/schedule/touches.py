@@ -1,0 +1,120 @@
+"""How a loop walks through a buffer, in a form that decides whether two loops meet at one point.
+
+A touch has two walks, each the addresses in the order of the points:
+
+    full     over all steps of the loop                       x[16*i + j]   for i in 8, j in 16
+    outer    over the outer points, if the address is the     x[i]          at every j
+             same at every reduction step
+
+Two accesses meet at the same point exactly if their outer walks are equal, or their full walks are.
+Pointwise loops can stand inside a reduction; `outer_walk` then asks whether their address is the
+same over the innermost r steps.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from treadle.analysis.access import Access
+from treadle.index import Domain, Expr, IndexMap, hint
+from treadle.index.expr import mul
+from treadle.ir.program import Loop, Program
+from treadle.schedule.data_walks import data_key
+from treadle.schedule.shapes import ONE
+
+
+class Touch:
+    """One access of a loop that may be fused."""
+
+    __slots__ = (
+        "access", "bytes", "computed", "domain", "full", "is_indirect", "is_write", "mode",
+        "outer", "storage",
+    )  # fmt: skip
+
+    def __init__(self, access: Access, op: Loop, program: Program) -> None:
+        self.access = access
+        self.storage = access.storage
+        self.is_write = access.is_write
+        self.mode = access.mode
+        self.is_indirect = access.map is None or access.is_indirect
+        self.domain: Domain | None = None
+        self.full: IndexMap | None = None
+        self.outer: IndexMap | None = None
+        self.computed: object | None = None
+        """For an address that comes from data: how it is computed."""
+        if access.map is not None:
+            if self.is_indirect:
+                self.computed = data_key(op.body, access.map.index)
+            index, reduce = access.map.index, op.body.reduce
+            varies = bool(len(reduce)) and not index.free.isdisjoint(reduce.vars)
+            if not self.is_indirect:
+                if len(reduce) and not varies:
+                    self.outer = walk(op.body.domain, index)
+                else:
+                    self.full = walk(op.body.space, index)
+                self.domain = op.body.space
+        self.bytes = _bytes(access, program)
+
+    @property
+    def is_plain_write(self) -> bool:
+        """Whether it replaces elements without looking at them."""
+        return self.is_write and self.mode == "plain"
+
+
+def _bytes(access: Access, program: Program) -> int:
+    """What one pass over the loops moves: at most the buffer."""
+    buffer = program.by_name[access.buffer]
+    whole = buffer.tensor_bytes
+    if access.map is None:
+        return whole
+    points = 1
+    free = access.map.index.free
+    for v, n in access.map.domain.items():
+        if v in free or access.is_indirect:
+            points *= n.value if n.value is not None else hint(n)
+    return min(points * buffer.dtype.itemsize, whole)
+
+
+@lru_cache(maxsize=65536)
+def walk(domain: Domain, index: Expr) -> IndexMap:
+    """The addresses of an access in order, in normal form: equal walks are equal objects."""
+    return _interned(IndexMap(domain, (index,)).sequence_form())
+
+
+@lru_cache(maxsize=65536)
+def _interned(m: IndexMap) -> IndexMap:
+    return m
+
+
+@lru_cache(maxsize=65536)
+def outer_walk(domain: Domain, index: Expr, r: Expr) -> IndexMap | None:
+    """The walk over what is left of `domain` without its innermost `r` steps.
+
+    None if the address differs within them, or if the loops are not cut there.
+    """
+    inner: Expr = ONE
+    for at in range(len(domain) - 1, -1, -1):
+        if inner is r:
+            break
+        inner = mul(domain.extents[at], inner)
+    else:
+        at = -1
+    if inner is not r:
+        return None
+    kept = domain.vars[: at + 1]
+    if not index.free.isdisjoint(domain.vars[at + 1 :]):
+        return None
+    pairs = list(domain.items())[: len(kept)]
+    return walk(Domain(pairs), index)
+
+
+@lru_cache(maxsize=65536)
+def visits_once(m: IndexMap) -> bool:
+    """Whether a walk touches each address at one point only."""
+    return m.is_injective()
+
+
+@lru_cache(maxsize=65536)
+def as_set(m: IndexMap) -> IndexMap:
+    """The addresses of a walk without their order."""
+    return _interned(m.set_form())
