@@ -25,11 +25,12 @@ class Domain:
     Equal domains are one object, so what is proved in one loop nest is known in all like it.
     """
 
-    __slots__ = ("__weakref__", "_facts", "extents", "vars")
+    __slots__ = ("__weakref__", "_facts", "_numel", "extents", "vars")
 
     vars: tuple[Symbol, ...]
     extents: tuple[Expr, ...]
     _facts: Facts | None
+    _numel: Expr | None
 
     def __new__(cls, loops: Iterable[tuple[Symbol, IntLike]] = ()) -> Domain:
         pairs = tuple(loops)
@@ -41,7 +42,8 @@ class Domain:
             return cast("Domain", known)
         _check(loop_vars, extents)
         domain = object.__new__(cls)
-        domain.vars, domain.extents, domain._facts = loop_vars, extents, None
+        domain.vars, domain.extents = loop_vars, extents
+        domain._facts = domain._numel = None
         remember(key, domain)
         return domain
 
@@ -65,7 +67,9 @@ class Domain:
     @property
     def numel(self) -> Expr:
         """How many points there are."""
-        return product_of(self.extents)
+        if self._numel is None:
+            self._numel = product_of(self.extents)
+        return self._numel
 
     @property
     def numel_hint(self) -> int:

@@ -119,7 +119,7 @@ class Layout:
         """The row-major layout of `sizes`."""
         return _contiguous(tuple([as_expr(n) for n in sizes]))
 
-    @property
+    @cached_property
     def numel(self) -> Expr:
         """How many elements the tensor has."""
         return product_of(self.sizes)
@@ -215,12 +215,12 @@ class Buffer:
         """How many elements the tensor has."""
         return self.layout.numel if self.kind is BufferKind.TENSOR else Const(0)
 
-    @property
+    @cached_property
     def storage_bytes(self) -> int:
         """Bytes of its storage; run-time sizes count with their hints."""
         return hint(self.storage_numel) * self.dtype.itemsize
 
-    @property
+    @cached_property
     def tensor_bytes(self) -> int:
         """Bytes of its elements, gaps between them not counted."""
         return hint(self.numel) * self.dtype.itemsize

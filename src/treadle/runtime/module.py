@@ -137,7 +137,7 @@ class CompiledProgram:
         copied = []
         for name, array in arrays.items():
             if self._lies_in_place(memory, name, tensors[name]):
-                memory.put(name, bytes_of(array))
+                memory.put(name, bytes_of(array), is_fresh=False)
             else:
                 memory.tensor(name)[...] = array
                 copied.append(name)
@@ -202,6 +202,8 @@ class CompiledProgram:
         temps = {s: memory.nbytes(s) for s in self.host.storages if s not in kept}
         where = self.layout(temps, memory.sizes)
         arena = self._arena.take(where.total)
+        # Storages that share memory may be born in bytes that are still being read.
+        at_birth = memory.is_poisoned and self._plan is None
 
         def begin(storage: str) -> None:
             if storage in own:
@@ -209,17 +211,21 @@ class CompiledProgram:
                 return
             pool, offset = where.spots[storage]
             host = arena if pool == ARENA else own[pool] if pool in own else memory.raw(pool)
-            memory.put(storage, host[offset:])
+            memory.put(storage, host[offset:], is_fresh=at_birth)
 
-        # Storages that share memory may be born in bytes that are still being read.
-        at_birth = memory.is_poisoned and self._plan is None
         with np.errstate(all="ignore"):
             if not at_birth:
                 for storage in self.host.storages:
                     begin(storage)
             self._walk(memory, begin if at_birth else None)
-            results = [memory.tensor(name).copy() for name in program.outputs]
+            results = [self._output(memory, name, name in own) for name in program.outputs]
         return RunResult(program, memory, results)
+
+    def _output(self, memory: Rows, name: str, is_fresh: bool) -> Any:
+        """An output as the caller gets it; memory nobody else looks at needs no copy."""
+        tensor = memory.tensor(name)
+        sharing = [n for n in self.program.outputs if self.program.storage_of(n) == name]
+        return tensor if is_fresh and len(sharing) == 1 else tensor.copy()
 
     def _walk(self, memory: Rows, begin: Any) -> None:
         waiting: list[int] = []

@@ -22,11 +22,11 @@ class Rows(Memory):
         """The bytes a storage needs."""
         return self.window(storage).span * self.buffer(storage).dtype.itemsize
 
-    def put(self, storage: str, raw: Array) -> None:
-        """Let a storage lie in the given bytes."""
+    def put(self, storage: str, raw: Array, is_fresh: bool = True) -> None:
+        """Let a storage lie in the given bytes; poisoned, if asked for, where nobody else is."""
         row = raw[: self.nbytes(storage)].view(NUMPY_TYPES[self.buffer(storage).dtype])
         self._rows[storage] = row
-        if self.is_poisoned:
+        if self.is_poisoned and is_fresh:
             self._fill(storage, row)
 
     def raw(self, storage: str) -> Array:

@@ -12,18 +12,15 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import boundary
-from treadle.analysis.liveness import Liveness
-from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
 from treadle.core.garbage import paused_collection
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.ir.program import Fused, Group, Loop, Operation, Program
+from treadle.schedule.board import Board
 from treadle.schedule.candidates import candidate_pairs
 from treadle.schedule.kernels import Kernel, kernels_of, rebuilt, storages_shared
-from treadle.schedule.placing import Placer
+from treadle.schedule.late import run_late
 from treadle.schedule.policy import Policy
 from treadle.schedule.reindex import aligned, can_align
 from treadle.schedule.rules.data import DATA_RULES
@@ -56,47 +53,34 @@ class Search:
 
     def __init__(self, program: Program, ctx: Ctx, policy: Policy) -> None:
         self.program, self.ctx, self.policy = program, ctx, policy
-        deps = dependences(program)
-        self.deps = deps
-        self.live = Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy)
-        self.timeline = self.live.timeline
-        self.order = MergeOrder(len(program.leaves), deps.edges)
+        self.board = Board(program, ctx, policy)
+        self.deps = self.board.deps
         self.ops: list[Operation] = list(program.leaves)
         self.kernels: list[Kernel] = kernels_of(program)
-        self.around = Surroundings.of(deps, program.derive(boundary))
-        self.placer = Placer(self.order, self.timeline, policy.max_moves)
-        self.peak = self.timeline.peak().bytes
-        self.peak_before = max(self.peak, ctx.peak_bytes or 0)
+        self.around = Surroundings.of(self.deps, program.derive(boundary))
         self.neighbours: list[set[int]] = [set() for _ in self.kernels]
         self.version = [0] * len(self.kernels)
         self.refused: dict[tuple[int, int], tuple[int, int]] = {}
+        self.forbidden: dict[tuple[int, int], str] = {}
         self.queue: list[tuple[int, int, int]] = []
-        self._enter_groups()
+        self.board.enter_groups(self._grouped)
+        for op in program.ops:
+            if isinstance(op, Group) and not isinstance(op, Fused) and op.leaves:
+                first = self.deps.position[op.leaves[0].name]
+                self.kernels[self.board.group_of(first)].fixed = True
 
-    def _enter_groups(self) -> None:
-        """Kernels that are groups already stay together; only fused loops may take in more."""
-        for op in self.program.ops:
-            if not isinstance(op, Group):
-                continue
-            first, *others = (self.deps.position[leaf.name] for leaf in op.leaves)
-            for other in others:
-                if self.timeline.before(first, other) or self.timeline.before(other, first):
-                    self.timeline.merge(first, other, first, drop_internal=False)
-                old = self.order.group_of(first), self.order.group_of(other)
-                kept = self.order.merge(*old)
-                gone = old[1] if kept == old[0] else old[0]
-                mine, theirs = self.kernels[kept], self.kernels[gone]
-                shape = joined(mine.shape, theirs.shape)
-                mine.fixed = mine.fixed or theirs.fixed or shape is None
-                mine.absorb(theirs, shape or mine.shape)
-            kernel = self.kernels[self.order.group_of(first)]
-            kernel.fixed = kernel.fixed or not isinstance(op, Fused)
+    def _grouped(self, kept: int, gone: int) -> None:
+        """Two members of a group of the program; only fused loops may take in more."""
+        mine, theirs = self.kernels[kept], self.kernels[gone]
+        shape = joined(mine.shape, theirs.shape)
+        mine.fixed = mine.fixed or theirs.fixed or shape is None
+        mine.absorb(theirs, shape or mine.shape)
 
     # -- the loop --------------------------------------------------------------------------
     def run(self) -> Grouping:
         """Fuse until nothing more is worth it."""
         with paused_collection():
-            group = self.order.group_of
+            group = self.board.group_of
             for source, target in candidate_pairs(self.kernels, self.deps):
                 a, b = group(source), group(target)
                 if a == b or self.kernels[a].fixed or self.kernels[b].fixed:
@@ -108,15 +92,31 @@ class Search:
                 self.neighbours[b].add(a)
                 self.queue.append((-self.score(a, b), a, b))
             heapify(self.queue)
+            if self.policy.late:
+                run_late(self.board.timeline, self.board.order)
+                self.board.peak = self.board.timeline.peak().bytes
+            self.run_queue()
+            order = self.board.final_order()
+        return Grouping(order, self.ops, self.board.peak_before, self.board.peak)
+
+    def run_queue(self) -> None:
+        """Work the queue off; what the peak forbade is asked again if the peak has fallen since."""
+        while True:
+            start = self.board.peak
             while self.queue:
                 self.step(*heappop(self.queue))
-            self.timeline.commit()
-            order = [tuple(sorted(step)) for step in self.timeline.order()]
-        return Grouping(order, self.ops, self.peak_before, self.timeline.peak().bytes)
+            again = [pair for pair, code in self.forbidden.items() if code in MEMORY_CODES]
+            if self.board.peak >= start or not again:
+                return
+            self.forbidden.clear()
+            for a, b in again:
+                self.refused.pop((a, b), None)
+                if self.board.group_of(a) == a and self.board.group_of(b) == b:
+                    heappush(self.queue, (-self.score(a, b), a, b))
 
     def step(self, claimed: int, a: int, b: int) -> None:
         """Look at one pair; merge it if everything agrees."""
-        group = self.order.group_of
+        group = self.board.group_of
         a, b = group(a), group(b)
         if a == b:
             return
@@ -134,18 +134,19 @@ class Search:
             self.ctx.journal.verdict("fuse", (names[a], names[b]), verdict)
         if not verdict:
             self.refused[a, b] = versions
+            self.forbidden[a, b] = verdict.code
 
     def score(self, a: int, b: int) -> int:
         """Bytes that fusing the two would save."""
         one, other = self.kernels[a], self.kernels[b]
-        if self.timeline.before(b, a):
+        if self.board.before(b, a):
             one, other = other, one
         return saved_bytes(one, other, storages_shared(one, other), self.around)
 
     # -- one pair --------------------------------------------------------------------------
     def consider(self, a: int, b: int, score: int) -> Verdict:
         """Ask everything about a pair; on agreement the two are one afterwards."""
-        first, second = (a, b) if self.timeline.before(a, b) else (b, a)
+        first, second = (a, b) if self.board.before(a, b) else (b, a)
         one, other = self.kernels[first], self.kernels[second]
         pair = Pair.of(self.program, self.policy, one, other, tuple(storages_shared(one, other)))
         verdict = check_rules(RULES, pair)
@@ -158,11 +159,10 @@ class Search:
             return no(verdict.code, **verdict.facts, bytes=score)
         if score <= 0:
             return no("FUS012", bytes=score)
-        if self.order.would_cycle(a, b):
-            path = self.order.witness(a, b) or []
-            through = [self.deps.names[k] for k in path[1:-1][:4]]
-            return no("FUS010", through=through, bytes=score)
-        verdict = self.placed(first, second, score)
+        verdict = self.board.acyclic(a, b) and self.board.place(first, second)
+        if not verdict:
+            return no(verdict.code, **verdict.facts, bytes=score)
+        verdict = yes(verdict.code, **verdict.facts, bytes=score)
         if verdict:
             if changed is not None:
                 for position, op in changed.ops:
@@ -199,38 +199,10 @@ class Search:
                     if (path.is_write or goal.is_write) and can_align(path, goal):
                         yield path, goal
 
-    def placed(self, first: int, second: int, score: int) -> Verdict:
-        """Put the two on one place of the timeline within the peak budget, or refuse."""
-        places = self.placer.places(first, second)
-        if not places:
-            return no("FUS013", limit=self.policy.max_moves, bytes=score)
-        limit = self.limit()
-        lowest: int | None = None
-        for place in places:
-            mark = self.placer.try_at(first, second, place)
-            if mark is None:
-                continue
-            peak = self.timeline.peak().bytes
-            if limit is None or peak <= limit:
-                self.peak = peak
-                return yes("FUS000", bytes=score, peak=peak, moved=len(place.moved))
-            lowest = peak if lowest is None else min(lowest, peak)
-            self.timeline.rollback(mark)
-        return no("FUS011", peak=lowest, limit=limit, bytes=score)
-
-    def limit(self) -> int | None:
-        """The highest peak that the policy allows now."""
-        if self.policy.never_raise:
-            return self.peak
-        if self.policy.peak_factor is None:
-            return None
-        return int(self.peak_before * self.policy.peak_factor)
-
     def merge(self, first: int, second: int, pair: Pair) -> None:
         """Make one kernel of two that the timeline already holds as one."""
         assert pair.shape is not None
-        kept = self.order.merge(first, second)
-        gone = second if kept == first else first
+        kept, gone = self.board.join(first, second)
         self.kernels[kept].absorb(self.kernels[gone], pair.shape)
         self.version[kept] += 1
         mine, theirs = self.neighbours[kept], self.neighbours[gone]
@@ -246,6 +218,7 @@ class Search:
         self.neighbours[gone] = set()
 
 
+MEMORY_CODES = frozenset({"FUS011", "FUS013"})
 RULES: tuple[Callable[[Pair], Verdict], ...] = (*FORM_RULES, *DATA_RULES)
 
 

@@ -21,6 +21,8 @@ class Pass:
     run: PassFunction
     after: Stage
     """The stage whose rules hold after it."""
+    only_after: str | None = None
+    """Run only if the pass of this name changed the program."""
 
     @property
     def summary(self) -> str:

@@ -18,11 +18,8 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
-from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.certificate import border_changes, certify
-from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
 from treadle.core.errors import SpecError, TreadleError, Violation
 from treadle.ir.program import Program
@@ -39,19 +36,17 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = PIPELINE) 
     bad = violations(program)
     if bad and ctx.options.check >= 1:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
-    if ctx.peak_bytes is None:
-        ctx = replace(ctx, peak_bytes=peak_of(program, ctx))
+    changed: set[str] = set()
     for number, step in enumerate(passes, 1):
         if ctx.options.stop_after is not None and number > ctx.options.stop_after:
             break
-        program = _run_one(number, step, program, ctx, passes)
+        if step.only_after is not None and step.only_after not in changed:
+            continue
+        new = _run_one(number, step, program, ctx, passes)
+        if new is not program:
+            changed.add(step.name)
+        program = new
     return program
-
-
-def peak_of(program: Program, ctx: Ctx) -> int:
-    """The peak of a program as the options count it."""
-    policy = ACCOUNTINGS[ctx.options.accounting].policy
-    return Liveness(program, policy).peak().bytes
 
 
 def _run_one(

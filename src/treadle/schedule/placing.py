@@ -74,7 +74,9 @@ class Placer:
         place = self.timeline.position
         return sorted(steps, key=place)
 
-    def try_at(self, first: int, second: int, place: Place) -> Mark | None:
+    def try_at(
+        self, first: int, second: int, place: Place, drop_internal: bool = True
+    ) -> Mark | None:
         """Move and merge on the timeline; the mark undoes it. None if a life would run back."""
         timeline = self.timeline
         mark = timeline.checkpoint()
@@ -84,7 +86,7 @@ class Placer:
                 timeline.move_after(step, place.at)
             for step in () if place.behind else place.moved:
                 timeline.move_before(step, place.at)
-            timeline.merge(first, second, place.at, drop_internal=True)
+            timeline.merge(first, second, place.at, drop_internal=drop_internal)
         except LifeError:
             timeline.rollback(mark)
             return None

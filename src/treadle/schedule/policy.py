@@ -26,6 +26,8 @@ class Policy:
     """Fuse kernels that only read the same data."""
     reindex: bool = True
     """Walk a loop in another order if that lets it fuse."""
+    late: bool = True
+    """Run operations late before fusing, which leaves room under the peak."""
     max_moves: int = 64
     """How many operations in between may be moved out of the way of one fusion."""
     combine: int = 1024
@@ -43,7 +45,7 @@ POLICIES: dict[str, Policy] = {
         Policy("memory", "no fusion that raises the peak, no shared launches", never_raise=True,
                combine=1),
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
-               peak_factor=None, combine=1, merge_duplicates=False, search="rounds"),
+               peak_factor=None, late=False, combine=1, merge_duplicates=False, search="rounds"),
     )
 }  # fmt: skip
 

@@ -16,6 +16,8 @@ from treadle.schedule.policy import policy_named
 def fuse(program: Program, ctx: Ctx) -> Program:
     """Fuse kernels by the policy of the options."""
     found = choose_groups(program, ctx, policy_named(ctx.options.policy))
+    if len(found.kernels) == len(program.ops):
+        return program  # nothing fused: the order is not this pass's business
     leaves = found.ops
     place = {leaf.name: k for k, leaf in enumerate(program.leaves)}
     known = {tuple(sorted(place[leaf.name] for leaf in op.leaves)): op for op in program.ops}

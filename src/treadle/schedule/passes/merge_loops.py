@@ -8,6 +8,7 @@ needs    simplified indices; reduction loops never merge with the others
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from treadle.core.context import Ctx
 from treadle.index import Domain, Expr, IntLike, Symbol, merge_contiguous, substitute
@@ -43,13 +44,22 @@ def _without_unit_loops(body: Body) -> Body:
 def _merge(body: Body) -> Body:
     """All index expressions of the body must agree that two loops are one."""
     indices = list(dict.fromkeys(e for at in body.walk() for e in at.stmt.attrs if _is_index(e)))
-    found = [e for e in indices if isinstance(e, Expr)]
-    domain, merged = merge_contiguous(body.domain, found)
-    reduce, merged = merge_contiguous(body.reduce, merged)
+    found = tuple([e for e in indices if isinstance(e, Expr)])
+    domain, reduce, merged = _merged_indices(body.domain, body.reduce, found)
     if domain is body.domain and reduce is body.reduce:
         return body
     new = dict(zip(found, merged, strict=True))
     return with_loops(map_indices(body, lambda e: new[e]), domain, reduce)
+
+
+@lru_cache(maxsize=8192)
+def _merged_indices(
+    domain: Domain, reduce: Domain, indices: tuple[Expr, ...]
+) -> tuple[Domain, Domain, tuple[Expr, ...]]:
+    # Programs repeat a few shapes many times.
+    outer, found = merge_contiguous(domain, indices)
+    inner, found = merge_contiguous(reduce, found)
+    return outer, inner, found
 
 
 def _is_index(attr: object) -> bool:

@@ -24,6 +24,11 @@ LONGEST = 6
 
 def recompute(program: Program, ctx: Ctx) -> Program:
     """Repeat cheap producers in the loops that read them."""
+    cheap = {
+        op.name for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op, program)
+    }
+    if not cheap:
+        return program
     deps = dependences(program)
     changed = changed_later(program, deps)
     new: dict[str, Loop] = {}
@@ -31,7 +36,7 @@ def recompute(program: Program, ctx: Ctx) -> Program:
         if not isinstance(op, Loop):
             continue
         found = op
-        for source in _sources(op, position, program, deps):
+        for source in _sources(op, position, program, deps, cheap):
             verdict = _is_cheaper(source, op, program, changed)
             ctx.journal.verdict("recompute", (source.name, op.name), verdict)
             if verdict:
@@ -44,8 +49,19 @@ def recompute(program: Program, ctx: Ctx) -> Program:
     return program.with_ops(tuple([_replaced(op, new) for op in program.ops]))
 
 
-def _sources(op: Loop, position: int, program: Program, deps: Dependences) -> list[Loop]:
-    """The loops whose results `op` reads."""
+def _may_be_cheap(op: Loop, program: Program) -> bool:
+    """Whether a loop is short and reads less than it makes: most are not, and are left alone."""
+    if len(op.body.stmts) > LONGEST + 2 or len(op.body.reduce):
+        return False
+    of = effects(op)
+    read = sum(program.by_name[n].tensor_bytes for n in of.reads)
+    return len(of.writes) == 1 and read < program.by_name[of.writes[0]].tensor_bytes
+
+
+def _sources(
+    op: Loop, position: int, program: Program, deps: Dependences, cheap: set[str]
+) -> list[Loop]:
+    """The loops among `cheap` whose results `op` reads."""
     writers: dict[str, list[int]] = {}
     for d in deps.into[position]:
         if d.kind is DepKind.RAW:
@@ -57,7 +73,8 @@ def _sources(op: Loop, position: int, program: Program, deps: Dependences) -> li
         is_version = deps.reads_version.get((position, storage)) == deps.writes_version.get(
             (sources[0], storage)
         )
-        if len(sources) == 1 and isinstance(source, Loop) and is_version:
+        alone = len(sources) == 1 and source.name in cheap
+        if alone and isinstance(source, Loop) and is_version:
             found[source.name] = source
     return list(found.values())
 

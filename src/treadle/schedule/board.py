@@ -1,0 +1,92 @@
+"""The board on which kernels are moved and merged: order, memory and places, always consistent.
+
+A search asks the board whether two kernels may become one (no cycle), where they could stand, and
+what that does to the peak; it merges what it likes. Groups of the program are one kernel from the
+beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from treadle.analysis.accounting import ACCOUNTINGS
+from treadle.analysis.deps import dependences
+from treadle.analysis.liveness import Liveness
+from treadle.analysis.order import MergeOrder
+from treadle.core.context import Ctx
+from treadle.core.verdict import Verdict, no, yes
+from treadle.ir.program import Group, Program
+from treadle.schedule.placing import Placer
+from treadle.schedule.policy import Policy
+
+
+class Board:
+    """Order and timeline of one program; kernels are named by the position of a leaf."""
+
+    def __init__(self, program: Program, ctx: Ctx, policy: Policy) -> None:
+        self.program, self.policy = program, policy
+        self.deps = dependences(program)
+        self.live = Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy)
+        self.timeline = self.live.timeline
+        self.order = MergeOrder(len(program.leaves), self.deps.edges)
+        self.placer = Placer(self.order, self.timeline, policy.max_moves)
+        self.peak = self.timeline.peak().bytes
+        self.peak_before = max(self.peak, ctx.peak_bytes or 0)
+        self.group_of = self.order.group_of
+        self.before = self.timeline.before
+
+    def enter_groups(self, merged: Callable[[int, int], None]) -> None:
+        """Make one kernel of each group of the program; `merged(kept, gone)` hears of each step."""
+        for op in self.program.ops:
+            if not isinstance(op, Group) or not op.leaves:
+                continue
+            first, *others = (self.deps.position[leaf.name] for leaf in op.leaves)
+            for other in others:
+                if self.before(first, other) or self.before(other, first):
+                    self.timeline.merge(first, other, first, drop_internal=False)
+                merged(*self.join(first, other))
+
+    def join(self, a: int, b: int) -> tuple[int, int]:
+        """Make one of two in the order; gives the name that stays and the one that goes."""
+        old = self.group_of(a), self.group_of(b)
+        kept = self.order.merge(*old)
+        return kept, old[1] if kept == old[0] else old[0]
+
+    def acyclic(self, a: int, b: int) -> Verdict:
+        """FUS010: nothing else must run between the two."""
+        if not self.order.would_cycle(a, b):
+            return yes()
+        path = self.order.witness(a, b) or []
+        return no("FUS010", through=[self.deps.names[k] for k in path[1:-1][:4]])
+
+    def place(self, first: int, second: int, *, drop_internal: bool = True) -> Verdict:
+        """Put the two on one place of the timeline within the peak budget, or refuse."""
+        places = self.placer.places(first, second)
+        if not places:
+            return no("FUS013", limit=self.policy.max_moves)
+        limit = self.limit()
+        lowest: int | None = None
+        for place in places:
+            mark = self.placer.try_at(first, second, place, drop_internal)
+            if mark is None:
+                continue
+            peak = self.timeline.peak().bytes
+            if limit is None or peak <= limit:
+                self.peak = peak
+                return yes("FUS000", peak=peak, moved=len(place.moved))
+            lowest = peak if lowest is None else min(lowest, peak)
+            self.timeline.rollback(mark)
+        return no("FUS011", peak=lowest, limit=limit)
+
+    def limit(self) -> int | None:
+        """The highest peak that the policy allows now."""
+        if self.policy.never_raise:
+            return self.peak
+        if self.policy.peak_factor is None:
+            return None
+        return int(self.peak_before * self.policy.peak_factor)
+
+    def final_order(self) -> list[tuple[int, ...]]:
+        """The kernels as sorted positions of leaves, in order; nothing can be undone after it."""
+        self.timeline.commit()
+        return [tuple(sorted(step)) for step in self.timeline.order()]
