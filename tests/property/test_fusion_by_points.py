@@ -57,7 +57,7 @@ def _points(kernel: Fused, sizes: Mapping[Symbol, int], rng: random.Random) -> I
     loops = [m for m in kernel.members if isinstance(m, Loop)]
     assert len(loops) == len(kernel.members)
     reducing = [m for m in loops if len(m.body.reduce)]
-    outer = evaluate((reducing or loops)[0].body.domain.numel, sizes)
+    outer = min(evaluate(m.body.domain.numel, sizes) for m in reducing or loops)
     cut = {m.name: list(one_point_loops(m, sizes)) for m in loops}
     order = list(range(outer))
     rng.shuffle(order)
@@ -67,7 +67,8 @@ def _points(kernel: Fused, sizes: Mapping[Symbol, int], rng: random.Random) -> I
             share = len(points) // outer
             assert share * outer == len(points), "a member does not fit the space of its kernel"
             inner = list(range(x * share, (x + 1) * share))
-            rng.shuffle(inner)
+            if not len(reducing) > 1:
+                rng.shuffle(inner)
             for k in inner:
                 yield replace(points[k], name=f"{m.name}_{k}")
 

@@ -126,9 +126,10 @@ def test_compiled_and_python_search_agree_node_for_node(
     line, native = line_of(problem), compiled(problem)
     limit = line.arena.base + lower_bound(problem) + slack // 4
     way = next(ways(line, seed=slack))[0]._replace(rule=rule)
-    status, nodes, offsets = native.search(way, limit=limit, nodes=300)
-    other = search_python.search(line, way, limit=limit, nodes=300)
-    assert (status, nodes) == other[:2]
+    trouble, also = [slack % 3] * len(line.times), [slack % 3] * len(line.times)
+    status, nodes, offsets = native.search(way, trouble, limit=limit, nodes=300)
+    other = search_python.search(line, way, also, limit=limit, nodes=300)
+    assert (status, nodes, trouble) == (*other[:2], also)
     if status == SOLVED:
         assert offsets == other[2]
         assert violations(problem, plan_of(line, offsets)) == ()

@@ -14,6 +14,7 @@ from treadle.ir.program import Program
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
 from treadle.memory.csvio import looks_like_csv
+from treadle.schedule.record import KEY
 
 MAX_BYTES = 1 << 30
 
@@ -55,6 +56,8 @@ def kind_of(text: str) -> str:
             return "journal"
         if stripped.startswith('{"treadle_repro"'):
             return "reproducer"
+        if stripped == "{" and f'"{KEY}"' in text[:200]:
+            return "schedule"
         break
     if looks_like_dump(text):
         return "inductor_dump"

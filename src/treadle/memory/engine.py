@@ -15,12 +15,14 @@ from treadle.memory.search_python import Way
 class Engine(Protocol):
     """The two inner loops of the planner, for one line."""
 
-    def fit(self, order: Sequence[int], *, best: bool) -> list[int] | None:
+    def fit(
+        self, order: Sequence[int], *, best: bool, seconds: float | None = None
+    ) -> list[int] | None:
         """Addresses when items are placed in this order, or None; see `fits.fit`."""
         ...
 
     def search(
-        self, way: Way, *, limit: int, nodes: int, seconds: float | None = None
+        self, way: Way, trouble: list[int], *, limit: int, nodes: int, seconds: float | None = None
     ) -> tuple[int, int, list[int]]:
         """(status, nodes visited, addresses); see `search_python.search`."""
         ...
@@ -32,15 +34,19 @@ class PythonEngine:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def fit(self, order: Sequence[int], *, best: bool) -> list[int] | None:
+    def fit(
+        self, order: Sequence[int], *, best: bool, seconds: float | None = None
+    ) -> list[int] | None:
         """Addresses when items are placed in this order, or None."""
-        return fits.fit(self._line, order, best=best)
+        return fits.fit(self._line, order, best=best, seconds=seconds)
 
     def search(
-        self, way: Way, *, limit: int, nodes: int, seconds: float | None = None
+        self, way: Way, trouble: list[int], *, limit: int, nodes: int, seconds: float | None = None
     ) -> tuple[int, int, list[int]]:
         """(status, nodes visited, addresses)."""
-        return search_python.search(self._line, way, limit=limit, nodes=nodes, seconds=seconds)
+        return search_python.search(
+            self._line, way, trouble, limit=limit, nodes=nodes, seconds=seconds
+        )
 
 
 def engine_for(line: Line, options: Options) -> Engine:

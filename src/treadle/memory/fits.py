@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from time import monotonic
 
 from treadle.memory.line import HUGE, Item, Line, Region
 from treadle.memory.problem import Ranges
@@ -50,15 +51,22 @@ class Occupied:
         return found
 
 
-def fit(line: Line, order: Sequence[int], *, best: bool) -> list[int] | None:
+def fit(
+    line: Line, order: Sequence[int], *, best: bool, seconds: float | None = None
+) -> list[int] | None:
     """Addresses for all items, placed in this order; None if one has nowhere to go.
+
+    None also if it takes longer than so many seconds.
 
     best: into the smallest free range that has room, the lowest of equal ones; otherwise into
     the lowest. What hosts leave free counts like any hole; the top of the arena comes last.
     """
     occupied = Occupied(len(line.times))
     offsets = [0] * len(line.items)
+    deadline = None if seconds is None else monotonic() + seconds
     for number in order:
+        if deadline is not None and monotonic() > deadline:
+            return None
         item = line.items[number]
         address = _choose(item, occupied.during(item.spans), line.regions, best)
         if address == HUGE:

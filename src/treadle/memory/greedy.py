@@ -6,7 +6,8 @@ fit; both are here, so the best of the family is never above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import NamedTuple
 
 from treadle.memory.engine import Engine
@@ -78,14 +79,28 @@ def order_of(line: Line, name: str) -> list[int]:
 
 
 def attempts(
-    line: Line, engine: Engine, orders: Iterable[str] = ORDERS, fits: Iterable[str] = FITS
-) -> Iterable[Attempt]:
-    """Yield the plan of each order and fit that manages to place everything."""
+    line: Line,
+    engine: Engine,
+    orders: Iterable[str] = ORDERS,
+    fits: Iterable[str] = FITS,
+    deadline: float | None = None,
+) -> Iterator[Attempt]:
+    """Yield the plan of each order and fit that manages to place everything.
+
+    After the deadline none is begun but the first, which is always finished.
+    """
+    has_plan = False
     for name in orders:
         order = order_of(line, name)
         for fit in fits:
-            offsets = engine.fit(order, best=fit == "best")
+            seconds = None
+            if deadline is not None and has_plan:
+                seconds = deadline - monotonic()
+                if seconds <= 0:
+                    return
+            offsets = engine.fit(order, best=fit == "best", seconds=seconds)
             if offsets is not None:
+                has_plan = True
                 yield Attempt(f"{name}/{fit}-fit", offsets, top_of(line, offsets))
 
 

@@ -34,10 +34,10 @@ def improved(
     best, height = offsets, top_of(line, offsets)
     current, current_height = offsets, height
     for _ in range(min(steps, MOST_WORK // max(1, len(order)))):
-        if height <= enough or (budget.deadline is not None and budget.seconds == 0.0):
+        if height <= enough or budget.is_late:
             break
         trial = _changed(line, order, current, random)
-        found = engine.fit(trial, best=random.random() < 0.5)
+        found = engine.fit(trial, best=random.random() < 0.5, seconds=budget.seconds)
         if found is None or (top := top_of(line, found)) > current_height:
             continue
         order, current, current_height = trial, found, top

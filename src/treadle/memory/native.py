@@ -62,23 +62,30 @@ class Native:
         self._kept.append(values)
         setattr(self._line, name, ctypes.addressof(values))
 
-    def fit(self, order: Sequence[int], *, best: bool) -> list[int] | None:
+    def fit(
+        self, order: Sequence[int], *, best: bool, seconds: float | None = None
+    ) -> list[int] | None:
         """What `fits.fit` gives."""
         offsets = (ctypes.c_int64 * self._count)()
         self._line.limit = HUGE_ADDRESS
         status = self._library.treadle_fit(
-            ctypes.byref(self._line), _narrow(order), ctypes.c_int32(best), offsets
+            ctypes.byref(self._line),
+            _narrow(order),
+            ctypes.c_int32(best),
+            ctypes.c_int64(_microseconds(seconds)),
+            offsets,
         )
         if status == OUT_OF_MEMORY:
             raise MemoryError
         return list(offsets) if status == 1 else None
 
     def search(
-        self, way: Way, *, limit: int, nodes: int, seconds: float | None = None
+        self, way: Way, trouble: list[int], *, limit: int, nodes: int, seconds: float | None = None
     ) -> tuple[int, int, list[int]]:
         """What `search_python.search` gives."""
         offsets = (ctypes.c_int64 * self._count)()
-        numbers = (ctypes.c_int64 * 2)(nodes, -1 if seconds is None else int(seconds * 1e6))
+        numbers = (ctypes.c_int64 * 2)(nodes, _microseconds(seconds))
+        counters = _wide(trouble)
         self._line.limit = min(limit, HUGE_ADDRESS)
         status = self._library.treadle_search(
             ctypes.byref(self._line),
@@ -86,8 +93,10 @@ class Native:
             _narrow(way.twin),
             ctypes.c_int32(way.rule),
             numbers,
+            counters,
             offsets,
         )
+        trouble[:] = counters[: len(trouble)]
         if status == OUT_OF_MEMORY:
             raise MemoryError
         return status, numbers[0], list(offsets)
@@ -104,6 +113,10 @@ def native_line(line: Line, options: Options) -> Native | Verdict:
     if not made.verdict:
         return made.verdict
     return Native(ctypes.CDLL(made.path), line)
+
+
+def _microseconds(seconds: float | None) -> int:
+    return -1 if seconds is None else int(seconds * 1e6)
 
 
 def _starts(counts: Sequence[int]) -> list[int]:

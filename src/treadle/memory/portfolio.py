@@ -191,14 +191,12 @@ def _greedy(
     """Every order over the whole line; each part keeps its own best."""
     began = monotonic()
     enough = _enough(parts, 0)
-    for attempt in greedy.attempts(line, engine, effort.orders):
+    for attempt in greedy.attempts(line, engine, effort.orders, deadline=budget.deadline):
         now = monotonic()
         for part in parts:
             part.offer(attempt.method, [attempt.offsets[i] for i in part.numbers], now - began)
         began = now
         if all(part.height <= enough for part in parts):
-            return
-        if budget.deadline is not None and now > budget.deadline:
             return
 
 
@@ -206,7 +204,7 @@ def _each_part(parts: list[_Part], effort: Effort, budget: search.Budget, aim: _
     """Improvement and search for the parts that stand out, the highest first."""
     for part in sorted(parts, key=lambda part: -part.height):
         enough = _enough(parts, aim.enough)
-        if part.offsets is not None and part.height <= enough:
+        if part.offsets is not None and (part.height <= enough or budget.is_late):
             continue
         engine = engine_for(part.line, aim.options)
         if effort.nodes and _quick_search(part, engine, enough, budget, aim):

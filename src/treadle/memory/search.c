@@ -43,6 +43,13 @@ static i64 legal(const Line *l, i32 i, i64 address)
     return HUGE_ADDRESS;
 }
 
+static i64 now(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (i64)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* ---- placing in a given order ---------------------------------------------------------- */
 
 typedef struct {
@@ -189,9 +196,10 @@ static i64 choose(const Line *l, i32 i, Tree *t, int best)
     return c.address;
 }
 
-static i32 fit_all(const Line *l, const i32 *order, int best, i64 *offset, Tree *t)
+static i32 fit_all(const Line *l, const i32 *order, int best, i64 deadline, i64 *offset, Tree *t)
 {
     for (i32 k = 0; k < l->n; k++) {
+        if (deadline >= 0 && k % CLOCK_STEP == 0 && now() > deadline) return -1;
         i32 i = order[k];
         t->count = 0;
         for (i32 p = l->span_at[i]; p < l->span_at[i + 1]; p++)
@@ -206,18 +214,20 @@ static i32 fit_all(const Line *l, const i32 *order, int best, i64 *offset, Tree 
     return 1;
 }
 
-/* 1: every item has an address; 0: one had nowhere to go; -2: out of memory. */
-i32 treadle_fit(const Line *l, const i32 *order, i32 best, i64 *offset)
+/* 1: every item has an address; 0: one had nowhere to go; -1: more than so many microseconds
+ * passed (negative: any may); -2: out of memory. */
+i32 treadle_fit(const Line *l, const i32 *order, i32 best, i64 microseconds, i64 *offset)
 {
     Tree t = {0};
     i32 status = -2;
+    i64 deadline = microseconds < 0 ? -1 : now() + microseconds;
     t.leaves = 1;
     while (t.leaves < l->sections) t.leaves *= 2;
     t.touch = calloc((size_t)t.leaves * 2, sizeof(Set));
     t.cover = calloc((size_t)t.leaves * 2, sizeof(Set));
     t.room = 64;
     t.found = malloc(sizeof(Range) * 64);
-    if (t.touch && t.cover && t.found) status = fit_all(l, order, best, offset, &t);
+    if (t.touch && t.cover && t.found) status = fit_all(l, order, best, deadline, offset, &t);
     for (i32 k = 0; k < t.leaves * 2; k++) {
         if (t.touch) free(t.touch[k].edge);
         if (t.cover) free(t.cover[k].edge);
@@ -241,6 +251,7 @@ typedef struct {
     i64 nodes, node_limit, deadline; /* deadline: in microseconds, or negative */
     i32 *here_at, *here; /* items of each section */
     i64 *floor, *base, *rest, *low, *offset;
+    i64 *trouble;        /* how often each section was overfull, over all walks so far */
     i32 *count, *last;   /* unplaced items of a section; one past the last section of an item */
     char *placed, *queued;
     i32 *queue, queue_count;
@@ -311,7 +322,10 @@ static int raise_floor(Search *z, i32 s)
     EACH_ITEM(s, j) if (!z->placed[j] && z->low[j] < lowest) lowest = z->low[j];
     if (lowest > z->floor[s]) {
         set(z, &z->floor[s], lowest);
-        if (lowest + z->rest[s] > z->l->limit) return 0;
+        if (lowest + z->rest[s] > z->l->limit) {
+            z->trouble[s]++;
+            return 0;
+        }
         push(z, s);
     }
     return 1;
@@ -381,7 +395,8 @@ static i32 pick_section(Search *z, i32 x, i32 y, i64 f)
         if (z->rule == 0) a = -z->rest[s];
         else if (z->rule == 1) a = candidates_at(z, s, f), b = -z->rest[s];
         else if (z->rule == 2) a = s;
-        else a = -s;
+        else if (z->rule == 3) a = -s;
+        else a = -z->trouble[s], b = -z->rest[s];
         if (best < 0 || a < best_a || (a == best_a && b < best_b)) {
             best = s;
             best_a = a;
@@ -439,13 +454,6 @@ static i64 next_floor(Search *z, i32 s, i32 x, i32 y, i64 f)
         if (address > f && address < next) next = address;
     }
     return next;
-}
-
-static i64 now(void)
-{
-    struct timespec t;
-    timespec_get(&t, TIME_UTC);
-    return (i64)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 static int is_over(const Search *z)
@@ -531,10 +539,11 @@ static int begin(Search *z)
  * numbers: in, the most nodes to visit and the microseconds it may take (negative: any); out,
  * the nodes visited. */
 i32 treadle_search(const Line *l, const i32 *rank, const i32 *twin, i32 rule, i64 *numbers,
-                   i64 *offset)
+                   i64 *trouble, i64 *offset)
 {
     size_t n = (size_t)l->n + 1, m = (size_t)l->sections + 1;
     Search z = {.l = l, .rank = rank, .twin = twin, .rule = rule, .offset = offset};
+    z.trouble = trouble;
     z.node_limit = numbers[0];
     z.deadline = numbers[1] < 0 ? -1 : now() + numbers[1];
     z.trail_room = 1024;

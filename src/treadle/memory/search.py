@@ -18,8 +18,9 @@ from treadle.memory.line import Line, granule, top_of
 from treadle.memory.search_python import IMPOSSIBLE, OUT_OF_NODES, SOLVED, Way
 
 FIRST_NODES = 500
+FIRST_SHARE = 5_000
 NOISE = (0.0, 0.3, 0.6, 0.2, 1.0)
-SECTION_RULES = (0, 1, 2, 3)
+SECTION_RULES = (0, 1, 4, 2, 3)
 MOST_ITEMS = 5000
 """Beyond this many items in one piece a tree walk has no hope and would only take memory."""
 
@@ -37,9 +38,14 @@ class Budget:
         return None if self.deadline is None else max(0.0, self.deadline - monotonic())
 
     @property
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        return self.deadline is not None and monotonic() >= self.deadline
+
+    @property
     def is_spent(self) -> bool:
         """Whether nothing is left."""
-        return self.nodes <= 0 or (self.deadline is not None and monotonic() >= self.deadline)
+        return self.nodes <= 0 or self.is_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,12 @@ def find(line: Line, engine: Engine, height: int, budget: Budget, seed: int = 0)
     if len(line.items) > MOST_ITEMS:
         return Answer(OUT_OF_NODES, 0, 0)
     limit = line.arena.base + height
+    trouble = [0] * len(line.times)
     for way, nodes in ways(line, seed):
         if budget.is_spent:
             break
         status, visited, offsets = engine.search(
-            way, limit=limit, nodes=min(nodes, budget.nodes), seconds=budget.seconds
+            way, trouble, limit=limit, nodes=min(nodes, budget.nodes), seconds=budget.seconds
         )
         used += visited
         walks += 1
@@ -83,7 +90,7 @@ def lower(
     """
     step = granule(line)
     low, high = bound + -bound % step, top_of(line, offsets)
-    share = max(FIRST_NODES * 20, budget.nodes // 64)
+    share = FIRST_SHARE
     while low < high and not budget.is_spent:
         hoped = low  # below this, heights were tried in this round without an answer
         target = low

@@ -36,7 +36,7 @@ class Way(NamedTuple):
 
     rank: candidates of lower rank first; twin: equal numbers mark items alike in everything;
     rule: which of the lowest sections first: 0 the fullest, 1 the one with fewest candidates,
-    2 the first in time, 3 the last.
+    2 the first in time, 3 the last, 4 the one that was overfull most often.
     """
 
     rank: Sequence[int]
@@ -45,13 +45,20 @@ class Way(NamedTuple):
 
 
 def search(
-    line: Line, way: Way, *, limit: int, nodes: int, seconds: float | None = None
+    line: Line,
+    way: Way,
+    trouble: list[int],
+    *,
+    limit: int,
+    nodes: int,
+    seconds: float | None = None,
 ) -> tuple[int, int, list[int]]:
     """(status, nodes visited, addresses) for placing all items below the address `limit`.
 
-    It stops after so many nodes, or after so many seconds, without an answer.
+    It stops after so many nodes, or after so many seconds, without an answer. `trouble` counts,
+    over all walks, how often each section was found overfull.
     """
-    state = _State(line, limit, way)
+    state = _State(line, limit, way, trouble)
     status = state.begin()
     if status == SOLVED:
         status = state.run(nodes, seconds)
@@ -59,7 +66,8 @@ def search(
 
 
 class _State:
-    def __init__(self, line: Line, limit: int, way: Way) -> None:
+    def __init__(self, line: Line, limit: int, way: Way, trouble: list[int]) -> None:
+        self.trouble = trouble
         self.items, self.regions, self.limit = line.items, line.regions, limit
         self.rank, self.twin, self.rule = way.rank, way.twin, way.rule
         sections, count = len(line.times), len(line.items)
@@ -119,6 +127,7 @@ class _State:
         if lowest > self.floor[s]:
             self.set(self.floor, s, lowest)
             if lowest + self.rest[s] > self.limit:
+                self.trouble[s] += 1
                 return False
             self.push(s)
         return True
@@ -171,6 +180,8 @@ class _State:
                 return -self.rest[s], s
             if self.rule == 1:
                 return sum(self.low[i] == f for i in self.waiting(s)), -self.rest[s]
+            if self.rule == 4:
+                return -self.trouble[s], -self.rest[s]
             return (s, 0) if self.rule == 2 else (-s, 0)
 
         return min((s for s in range(x, y) if self.count[s] and self.floor[s] == f), key=key)

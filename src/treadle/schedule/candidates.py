@@ -59,4 +59,4 @@ def _readers_in_rows(kernels: list[Kernel], deps: Dependences) -> Iterator[tuple
 
 
 def _ways(t: Touch, kernel: Kernel) -> Iterator[tuple[object, ...]]:
-    yield t.full, t.outer, t.computed, kernel.shape.total
+    yield t.path, t.level, t.computed, kernel.space.total

@@ -27,7 +27,7 @@ from treadle.schedule.rules.data import DATA_RULES
 from treadle.schedule.rules.form import FORM_RULES
 from treadle.schedule.rules.pair import Pair
 from treadle.schedule.savings import Surroundings, saved_bytes
-from treadle.schedule.shapes import ONE, joined
+from treadle.schedule.shapes import joined
 from treadle.schedule.touches import Touch
 
 
@@ -72,9 +72,9 @@ class Search:
     def _grouped(self, kept: int, gone: int) -> None:
         """Two members of a group of the program; only fused loops may take in more."""
         mine, theirs = self.kernels[kept], self.kernels[gone]
-        shape = joined(mine.shape, theirs.shape)
-        mine.fixed = mine.fixed or theirs.fixed or shape is None
-        mine.absorb(theirs, shape or mine.shape)
+        space = joined(mine.space, theirs.space)
+        mine.fixed = mine.fixed or theirs.fixed or space is None
+        mine.absorb(theirs, space or mine.space)
 
     # -- the loop --------------------------------------------------------------------------
     def run(self) -> Grouping:
@@ -174,9 +174,9 @@ class Search:
     def align(self, pair: Pair) -> Alignment | None:
         """Try to make the two meet by walking a pointwise one in the other's order."""
         for mover, other in ((pair.first, pair.second), (pair.second, pair.first)):
-            if mover.shape.r is not ONE or pair.shape is None:
+            if pair.space is None or not mover.space.is_pointwise:
                 continue
-            if mover.shape.x is not pair.shape.total:
+            if mover.space.total is not pair.space.total:
                 continue
             ops = [op for m in mover.members if isinstance(op := self.ops[m], Loop)]
             for path, goal in self._misaligned(pair, mover, other):
@@ -201,9 +201,9 @@ class Search:
 
     def merge(self, first: int, second: int, pair: Pair) -> None:
         """Make one kernel of two that the timeline already holds as one."""
-        assert pair.shape is not None
+        assert pair.space is not None
         kept, gone = self.board.join(first, second)
-        self.kernels[kept].absorb(self.kernels[gone], pair.shape)
+        self.kernels[kept].absorb(self.kernels[gone], pair.space)
         self.version[kept] += 1
         mine, theirs = self.neighbours[kept], self.neighbours[gone]
         mine.discard(gone)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.analysis.access import Access, accesses, loop_accesses
-from treadle.index import IndexMap
+from treadle.index import Expr, hint
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Operation, Program, Template
-from treadle.schedule.shapes import ONE, Shape, shape_of
+from treadle.schedule.shapes import ONE, Space, quotient, space_of
 from treadle.schedule.touches import Touch, outer_walk
 
 
@@ -20,7 +20,7 @@ class Kernel:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "device", "fixed", "leaves", "members", "name", "scans", "shape", "statements", "template",
+        "device", "fixed", "leaves", "members", "name", "scans", "space", "statements", "template",
         "touches", "uses",
     )  # fmt: skip
 
@@ -32,7 +32,7 @@ class Kernel:
         self.leaves = 1
         self.device = op.device
         self.template = isinstance(op, Template)
-        self.shape = Shape(ONE, ONE)
+        self.space = Space((ONE,))
         self.touches: dict[str, list[Touch]] = {}
         self.uses: dict[str, int] = {}
         """How many members touch a storage."""
@@ -40,9 +40,9 @@ class Kernel:
         self.statements = 0
         self.fixed = not isinstance(op, Loop)
         if isinstance(op, Loop):
-            self.shape = shape_of(op)
+            self.space = space_of(op)
             self.statements = len(op.body.stmts)
-            if self.shape.r is not ONE:
+            if len(op.body.reduce):
                 self.scans = any(at.stmt.op in ("scan", "sort") for at in op.body.walk())
             for access in program.derive(accesses)[op.name] if known is None else known:
                 self.touches.setdefault(access.storage, []).append(Touch(access, op, program))
@@ -55,9 +55,9 @@ class Kernel:
         """Whether a member stores to it."""
         return any(t.is_write for t in self.touches.get(storage, ()))
 
-    def absorb(self, other: Kernel, shape: Shape) -> None:
+    def absorb(self, other: Kernel, space: Space) -> None:
         """Take over the members of another kernel."""
-        self.shape = shape
+        self.space = space
         self.members = sorted([*self.members, *other.members])
         self.leaves += other.leaves
         self.scans = self.scans or other.scans
@@ -75,39 +75,32 @@ class Kernel:
 
 
 def _meaning(t: Touch) -> object:
-    if t.is_indirect or (t.full is None and t.outer is None):
+    if t.path is None:
         return (t.is_write, t.mode, t.computed) if t.computed is not None else t
-    return t.is_write, t.mode, t.full, t.outer
+    return t.is_write, t.mode, t.level, t.path
 
 
-def same_point(a: Touch, b: Touch, shape: Shape) -> bool:
-    """Whether two accesses in a kernel of this shape touch each address at the same point."""
-    if a.is_indirect or b.is_indirect:
+def same_point(a: Touch, b: Touch) -> bool:
+    """Whether two accesses of one kernel touch each address at the same point.
+
+    Accesses of different levels do if the finer one stays on one address while the coarser level
+    does, and the walks over the coarser level are equal.
+    """
+    if a.is_indirect or b.is_indirect or a.path is None or b.path is None:
         return False
-    if shape.r is ONE or not (_is_outer(a, shape) or _is_outer(b, shape)):
-        return a.full is not None and a.full is b.full
-    mine, theirs = _outer_of(a, shape), _outer_of(b, shape)
-    return mine is not None and mine is theirs
+    if a.level is b.level:
+        return a.path is b.path
+    coarse, fine = (a, b) if _is_coarser(a.level, b.level) else (b, a)
+    assert fine.domain is not None
+    assert fine.access.map is not None
+    inner = quotient(fine.level, coarse.level)
+    return outer_walk(fine.domain, fine.access.map.index, inner) is coarse.path
 
 
-def walk_in(t: Touch, shape: Shape) -> IndexMap | None:
-    """The walk of an access at the level on which it runs in a kernel of this shape."""
-    return _outer_of(t, shape) if shape.r is not ONE and _is_outer(t, shape) else t.full
-
-
-def _is_outer(t: Touch, shape: Shape) -> bool:
-    """Whether an access happens once per outer point."""
-    return t.outer is not None or (t.domain is not None and t.domain.numel is shape.x)
-
-
-def _outer_of(t: Touch, shape: Shape) -> IndexMap | None:
-    if t.outer is not None:
-        return t.outer
-    if t.domain is None or t.access.map is None:
-        return None
-    if t.domain.numel is shape.x:
-        return t.full
-    return outer_walk(t.domain, t.access.map.index, shape.r)
+def _is_coarser(a: Expr, b: Expr) -> bool:
+    if a.value is not None and b.value is not None:
+        return a.value < b.value
+    return hint(a) < hint(b)
 
 
 def rebuilt(kernel: Kernel, ops: Sequence[Loop], program: Program) -> Kernel:
@@ -118,7 +111,7 @@ def rebuilt(kernel: Kernel, ops: Sequence[Loop], program: Program) -> Kernel:
         if found is None:
             found = one
         else:
-            found.absorb(one, kernel.shape)
+            found.absorb(one, kernel.space)
     assert found is not None
     found.name = kernel.name
     return found

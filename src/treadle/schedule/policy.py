@@ -22,6 +22,12 @@ class Policy:
     max_buffers: int = 40
     """Different buffers that one kernel may touch: each is a pointer, and registers."""
     max_statements: int = 1500
+    max_levels: int = 3
+    """Levels of a kernel's space: 2 is a reduction, 3 one with reductions of blocks inside."""
+    small_kernel: int = 1 << 17
+    """Kernels of fewer steps need not fill the device: their launch costs more."""
+    points_per_core: int = 2
+    """Independent points per core that a large kernel must keep."""
     horizontal: bool = True
     """Fuse kernels that only read the same data."""
     reindex: bool = True
@@ -32,6 +38,8 @@ class Policy:
     """How many operations in between may be moved out of the way of one fusion."""
     combine: int = 1024
     """How many independent kernels may share one launch; 1: none."""
+    mix_orders: bool = True
+    """Reductions of rows and of columns over the same data in one kernel."""
     merge_duplicates: bool = True
     search: str = "queue"
     """`queue`: best pair first, to a fixpoint; `rounds`: the peer's rounds."""

@@ -21,9 +21,9 @@ from treadle.schedule.touches import Touch, as_set
 
 def can_align(a: Touch, b: Touch) -> bool:
     """Whether the two walk through the same addresses, once each, only in another order."""
-    if a.is_indirect or b.is_indirect or a.full is None or b.full is None:
+    if a.path is None or b.path is None or a.level is not b.level:
         return False
-    return a.full is not b.full and as_set(a.full) is as_set(b.full)
+    return a.path is not b.path and as_set(a.path) is as_set(b.path)
 
 
 def aligned(ops: list[Loop], path: Touch, goal: Touch) -> list[Loop] | None:

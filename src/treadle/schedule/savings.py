@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from treadle.analysis.deps import Dependences
 from treadle.analysis.inplace import Boundary
 from treadle.schedule.kernels import Kernel, same_point
-from treadle.schedule.shapes import Shape, joined
+from treadle.schedule.shapes import joined
 from treadle.schedule.touches import Touch
 
 
@@ -27,8 +27,7 @@ class Surroundings:
 
 def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surroundings) -> int:
     """Bytes that need not be moved if b's work joins a's."""
-    shape = joined(a.shape, b.shape)
-    if shape is None:
+    if joined(a.space, b.space) is None:
         return _sum_of_shared(a, b, shared)
     total = 0
     for storage in shared:
@@ -36,7 +35,7 @@ def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surrounding
         stored_here = _stored(mine)
         stored_there = _stored(theirs)
         if not stored_here and not stored_there:
-            total += _read_twice(mine, theirs, shape)
+            total += _read_twice(mine, theirs)
             continue
         if stored_here:
             total += sum(t.bytes for t in theirs if not t.is_write)
@@ -51,7 +50,7 @@ def _stored(touches: list[Touch]) -> int:
     return max((t.bytes for t in touches if t.is_write), default=0)
 
 
-def _read_twice(mine: list[Touch], theirs: list[Touch], shape: Shape) -> int:
+def _read_twice(mine: list[Touch], theirs: list[Touch]) -> int:
     total = 0
     for t in theirs:
         for u in mine:
@@ -60,10 +59,7 @@ def _read_twice(mine: list[Touch], theirs: list[Touch], shape: Shape) -> int:
                     total += min(t.bytes, u.bytes)
                     break
                 continue
-            if u.full is t.full and u.outer is t.outer:
-                total += min(t.bytes, u.bytes)
-                break
-            if same_point(t, u, shape):
+            if same_point(t, u):
                 total += min(t.bytes, u.bytes)
                 break
     return total

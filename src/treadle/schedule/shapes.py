@@ -1,51 +1,95 @@
-"""The iteration space of a kernel, as fusion sees it: outer points x, r reduction steps at each.
+"""The iteration space of a kernel, as fusion sees it: levels of points, each a part of the next.
 
-    pointwise over [8, 16]             x = 128, r = 1
-    reduction over [8] of [16]         x = 8,   r = 16
+    pointwise over [8, 16]                     (128)
+    reduction over [8] of [16]                 (8, 128)       8 points, 128 steps in all
+    with a reduction of blocks of 4 inside     (8, 32, 128)   each point has 4 blocks of 4 steps
 
-Kernels fuse if their spaces are the same, or if a pointwise one runs at every step (128 = 8 * 16)
-or once per outer point (8) of a reduction. How the loops are cut does not matter: points are
+Kernels fuse if their spaces fit into one chain in which each level divides the next: a pointwise
+loop runs at the level that has as many points. How the loops are cut does not matter: points are
 counted in the order in which the loops visit them.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
-from treadle.index import Const, Expr
+from treadle.index import Const, Expr, floordiv
 from treadle.index.expr import mul
 from treadle.ir.program import Loop
 
 ONE = Const(1)
 
 
-class Shape(NamedTuple):
-    """Outer points and reduction steps; equal shapes are equal tuples of interned expressions."""
+class Space(NamedTuple):
+    """Numbers of points, rising; the last is all steps. Equal spaces are equal tuples."""
 
-    x: Expr
-    r: Expr
+    levels: tuple[Expr, ...]
 
     @property
     def total(self) -> Expr:
         """All steps of all points."""
-        return self.x if self.r is ONE else mul(self.x, self.r)
+        return self.levels[-1]
+
+    @property
+    def outer(self) -> Expr:
+        """The points that are independent of each other."""
+        return self.levels[0]
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether there is nothing but points."""
+        return len(self.levels) == 1
 
     def __str__(self) -> str:
-        return str(self.x) if self.r is ONE else f"{self.x} x {self.r}"
+        parts = [str(self.levels[0])]
+        for coarse, fine in pairwise(self.levels):
+            parts.append(str(quotient(fine, coarse)))
+        return " x ".join(parts)
 
 
-def shape_of(op: Loop) -> Shape:
+def space_of(op: Loop) -> Space:
     """The space of one loop."""
-    reduce = op.body.reduce
-    return Shape(op.body.domain.numel, reduce.numel if len(reduce) else ONE)
+    points, reduce = op.body.domain.numel, op.body.reduce
+    if not len(reduce) or reduce.numel is ONE:
+        return Space((points,))
+    return Space((points, mul(points, reduce.numel)))
 
 
-def joined(a: Shape, b: Shape) -> Shape | None:
+@lru_cache(maxsize=16384)
+def joined(a: Space, b: Space) -> Space | None:
     """The space of both in one kernel, None if there is none."""
-    if a.x is b.x and a.r is b.r:
+    if a == b:
         return a
-    if a.r is not ONE:
-        a, b = b, a
-    if a.r is not ONE or b.r is ONE:
+    if any(n.value == 0 for n in (*a.levels, *b.levels)):
+        return None  # loops that do not run: nothing to gain
+    if a.total is not b.total and a.total not in b.levels and b.total not in a.levels:
         return None
-    return b if a.x is b.x or a.x is b.total else None
+    levels = _chain([*a.levels, *b.levels])
+    return None if levels is None else Space(levels)
+
+
+def _chain(levels: list[Expr]) -> tuple[Expr, ...] | None:
+    """The levels from coarse to fine, each once, if each divides the next."""
+    found: list[Expr] = []
+    for level in dict.fromkeys(levels):
+        at = len(found)
+        while at and _divides(level, found[at - 1]):
+            at -= 1
+        found.insert(at, level)
+    return tuple(found) if all(_divides(c, f) for c, f in pairwise(found)) else None
+
+
+def _divides(coarse: Expr, fine: Expr) -> bool:
+    if coarse.value is not None and fine.value is not None:
+        return coarse.value != 0 and fine.value % coarse.value == 0
+    return mul(floordiv(fine, coarse), coarse) is fine
+
+
+@lru_cache(maxsize=16384)
+def quotient(fine: Expr, coarse: Expr) -> Expr:
+    """How many steps of the fine level one point of the coarse level has."""
+    if coarse is fine:
+        return ONE
+    return floordiv(fine, coarse)

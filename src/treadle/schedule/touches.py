@@ -1,14 +1,13 @@
 """How a loop walks through a buffer, in a form that decides whether two loops meet at one point.
 
-A touch has two walks, each the addresses in the order of the points:
+A touch has a level, the number of points at which it happens, and a path, the addresses in the
+order of those points:
 
-    full     over all steps of the loop                       x[16*i + j]   for i in 8, j in 16
-    outer    over the outer points, if the address is the     x[i]          at every j
-             same at every reduction step
+    x[16*i + j]   for i in 8, reduce j in 16        level 128, path c0
+    x[i]          at every j                        level 8, path c0
 
-Two accesses meet at the same point exactly if their outer walks are equal, or their full walks are.
-Pointwise loops can stand inside a reduction; `outer_walk` then asks whether their address is the
-same over the innermost r steps.
+Two accesses meet at the same point if their levels and paths are equal. Accesses of different
+levels do if the finer one does not move within a point of the coarser: see `outer_walk`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class Touch:
     """One access of a loop that may be fused."""
 
     __slots__ = (
-        "access", "bytes", "computed", "domain", "full", "is_indirect", "is_write", "mode",
-        "outer", "storage",
+        "access", "bytes", "computed", "domain", "is_indirect", "is_write", "level", "mode",
+        "path", "storage",
     )  # fmt: skip
 
     def __init__(self, access: Access, op: Loop, program: Program) -> None:
@@ -38,21 +37,20 @@ class Touch:
         self.mode = access.mode
         self.is_indirect = access.map is None or access.is_indirect
         self.domain: Domain | None = None
-        self.full: IndexMap | None = None
-        self.outer: IndexMap | None = None
+        self.path: IndexMap | None = None
         self.computed: object | None = None
         """For an address that comes from data: how it is computed."""
+        body = op.body
+        self.level: Expr = body.space.numel
         if access.map is not None:
+            index = access.map.index
             if self.is_indirect:
-                self.computed = data_key(op.body, access.map.index)
-            index, reduce = access.map.index, op.body.reduce
-            varies = bool(len(reduce)) and not index.free.isdisjoint(reduce.vars)
-            if not self.is_indirect:
-                if len(reduce) and not varies:
-                    self.outer = walk(op.body.domain, index)
-                else:
-                    self.full = walk(op.body.space, index)
-                self.domain = op.body.space
+                self.computed = data_key(body, index)
+            else:
+                varies = not index.free.isdisjoint(body.reduce.vars)
+                self.domain = body.space if varies or not len(body.reduce) else body.domain
+                self.level = self.domain.numel
+                self.path = walk(self.domain, index)
         self.bytes = _bytes(access, program)
 
     @property

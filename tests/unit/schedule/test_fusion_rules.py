@@ -222,6 +222,48 @@ def test_two_reductions_of_one_shape_become_one_kernel_and_of_another_do_not() -
     assert all(v["code"] == "FUS004" for v in verdicts.values())
 
 
+def rows_then_all(rows: int, columns: int) -> Build:
+    def inner(b: ProgramBuilder) -> None:
+        x = b.input("x", "f32", [rows, columns])
+        s = norm(b, "rows", x, rows, columns)
+        y = b.output("y", "f32", [])
+        with b.loop("all", [], reduce=[rows]) as k:
+            k.store(y, (), k.sum(k.load(s, k.vars[0])))
+
+    return inner
+
+
+def test_a_large_kernel_keeps_enough_independent_points() -> None:
+    assert fused(program_of(rows_then_all(16, 16)))[0] == {"rows_all"}
+    names, verdicts = fused(program_of(rows_then_all(512, 256)))
+    assert names == {"rows", "all"}
+    assert verdicts["rows+all"]["code"] == "FUS014"
+    assert verdicts["rows+all"]["facts"]["points"] == 1
+
+
+def test_a_reduction_of_blocks_fuses_into_one_of_rows() -> None:
+    """Row statistics, then a scale per block of four, as block quantisation has them."""
+
+    def build(b: ProgramBuilder) -> None:
+        x = b.input("x", "f32", [8, 16])
+        mean = norm(b, "mean", x, 8, 16)
+        centred = b.buffer("centred", "f32", [8, 16])
+        with b.loop("centre", [8, 16]) as k:
+            i, j = k.vars
+            k.store(centred, (i, j), k.load(x, i, j) - k.load(mean, i))
+        scale = b.output("scale", "f32", [8, 4])
+        with b.loop("scale_of", [8, 4], reduce=[4]) as k:
+            i, j, r = k.vars
+            k.store(scale, (i, j), k.max(k.abs(k.load(centred, i, 4 * j + r))))
+        y = b.output("y", "f32", [8, 16])
+        with b.loop("quantise", [8, 4, 4]) as k:
+            i, j, r = k.vars
+            v = k.load(centred, i, 4 * j + r) / k.load(scale, i, j)
+            k.store(y, (i, 4 * j + r), v)
+
+    assert fused(program_of(build))[0] == {"mean_centre_scale_of_quantise"}
+
+
 # ------------------------------------------------------------------------------------- form
 
 

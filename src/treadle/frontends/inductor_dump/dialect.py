@@ -4,7 +4,7 @@
     node names              buf0               op0          op0            op0
     users                   of the node        of buffers   of buffers     of buffers
     mode of a MemoryDep     always / if set    always       if set         if set
-    WeakDep                 two fields         two          two            with is_fake
+    WeakDep                 two fields         two          two, 2.11: 3   with is_fake
     input distances         no                 no           no             yes
     loop variables          z                  z            p              p
 
@@ -33,6 +33,10 @@ class Dialect:
     shows_distances: bool = True
     layouts_show_device_index: bool = True
     loop_variable: str = "p"
+    keeps_loops_apart: bool = False
+    """Accesses of loop nodes are not in normal form (`d0`, not `c0`): GPUs, before fusion."""
+    sizes_are_tuples: bool = False
+    """`((8,), (64,))` instead of `([8], [64])`: GPUs, after fusion."""
     has_device_code: bool = False
     is_log: bool = False
 
@@ -72,6 +76,10 @@ _LONG_ITEM = re.compile(rf"   (?:Star|Weak)Dep\([^()\n]{{{ITEM_WIDTH - 8},}}\)[\
 _NODE_USERS = re.compile(r"^(?:[^\n]*\] )?(\w+)\.users = \[", re.MULTILINE)
 _LOOP_VARIABLE = re.compile(r"^(?:[^\n]*\])?     *var_ranges = \{([a-z]+)\d", re.MULTILINE)
 _BARE_DEVICE = re.compile(r"Layout\('(?!cpu|meta)\w+'")
+_LOOPS_APART = re.compile(
+    r"^(?:.*\] )?(\w+): SchedulerNode\(ComputedBuffer\)\r?\n.*\.writes =.*\bd0\b", re.MULTILINE
+)
+_TUPLES = re.compile(r"^(?:.*\] )?\w+\.sizes = \(\(", re.MULTILINE)
 _TITLE = re.compile(r"^(?:[^\n]* )?(?:BEFORE|AFTER) FUSION[ \r]*$", re.MULTILINE)
 
 
@@ -91,6 +99,8 @@ def detect_dialect(text: str) -> Dialect:
         shows_distances=shows_distances,
         layouts_show_device_index=not _BARE_DEVICE.search(text),
         loop_variable=variable[1] if variable else "p",
+        keeps_loops_apart=bool(_LOOPS_APART.search(text)),
+        sizes_are_tuples=bool(_TUPLES.search(text)),
         has_device_code=" Triton code:" in text,
         is_log=bool(_TITLE.search(text)),
     )

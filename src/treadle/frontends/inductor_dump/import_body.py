@@ -157,7 +157,7 @@ class _Translation:
         if symbol is None:
             return  # no index uses it
         value = self.value(s.value)
-        size, is_exact = indirect_size(self, symbol)
+        size, is_exact = indirect_size(self.body, self.place_of, symbol)
         checked = size is not None
         limit = size if size is not None else Const(2**62)
         self.known[symbol] = self.builder.indirect(value, limit, wrap=is_exact, check=checked)
@@ -176,7 +176,8 @@ class _Translation:
 
     def masked(self, s: model.MaskedCall) -> Value:
         other = self.number(s.other)
-        outer, self.depth = dict(self.indices), self.depth + 1
+        # A block has names of its own, which may be those of values outside.
+        outer, values, self.depth = dict(self.indices), dict(self.values), self.depth + 1
 
         def region() -> Value:
             found = self.run(s.block)
@@ -187,7 +188,7 @@ class _Translation:
             return found
 
         result = self.builder.masked(self.as_bool(self.value(s.mask)), other, region)
-        self.indices, self.depth = outer, self.depth - 1
+        self.indices, self.values, self.depth = outer, values, self.depth - 1
         return result
 
     # -- arguments -------------------------------------------------------------------------
@@ -414,7 +415,9 @@ SPECIAL: Mapping[str, Callable[[_Translation, model.OpCall], Value | None]] = {
 # --------------------------------------------------------------------------- indirect values
 
 
-def indirect_size(t: _Translation, symbol: Symbol) -> tuple[Expr | None, bool]:
+def indirect_size(
+    body: model.LoopBody, place_of: Callable[[str], Place], symbol: Symbol
+) -> tuple[Expr | None, bool]:
     """The range of an indirect value, and whether it is the size of the dimension it walks.
 
     The dump does not say it. A value that walks one dimension of a buffer, with the other walked
@@ -422,8 +425,8 @@ def indirect_size(t: _Translation, symbol: Symbol) -> tuple[Expr | None, bool]:
     access inside the storage is allowed; without such a limit (None) nothing is.
     """
     limits: list[Expr] = []
-    for name, index in _uses(t.body, symbol):
-        place = t.place_of(name)
+    for name, index in _uses(body, symbol):
+        place = place_of(name)
         stride = None if index.expr is None else coefficient(index.expr, symbol)
         if stride is None or index.expr is None:
             return None, False

@@ -186,7 +186,7 @@ def _place_parts(names: Names) -> None:
                 parts.setdefault(root, []).append(name)
     for root, members in parts.items():
         members.sort(key=creation_key)
-        offsets = _offsets(names.buffers[root], [names.buffers[m] for m in members])
+        offsets = part_offsets(names.buffers[root], [names.buffers[m] for m in members])
         if offsets is None:
             names.copied_parts[root] = members
             continue
@@ -196,7 +196,7 @@ def _place_parts(names: Names) -> None:
             names.buffers[member] = replace(old, layout=layout, view_of=root)
 
 
-def _offsets(root: Buffer, parts: list[Buffer]) -> list[Expr] | None:
+def part_offsets(root: Buffer, parts: list[Buffer]) -> list[Expr] | None:
     """Where the parts begin, if along one dimension they fill the root exactly."""
     whole = root.layout
     for dim in range(len(whole.sizes)):

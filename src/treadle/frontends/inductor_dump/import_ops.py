@@ -47,7 +47,9 @@ from treadle.ir.types import BufferKind
 C = TypeVar("C", bound=Call)
 
 COLLECTIVES = frozenset({"_CollectiveKernel", "_AllReduce_Kernel", "_AllReduceKernel"})
-WITH_EFFECTS = frozenset({"AssertScalar", "MemoryCheckKernel", "Print", "DynamicScalar"})
+WITH_EFFECTS = frozenset(
+    {"AssertScalar", "MemoryCheckKernel", "Print", "DynamicScalar", "EffectfulKernel"}
+)
 GROUPS: Mapping[str, type[Group]] = {
     "ForeachKernelSchedulerNode": Foreach,
     "FusedMixOrderReductions": MixOrder,
@@ -83,6 +85,9 @@ class Importer:
     # -- loops and allocations -------------------------------------------------------------
     def _loop(self, node: Node) -> Operation:
         assert isinstance(node.detail, model.Loop)
+        if node.detail.body is None and node.arguments == ("ComputedBuffer",):
+            self.opaque.setdefault(node.name, "its body is not shown")
+            return self._call(node, Extern, OPAQUE_LOOP)
         if node.detail.body is None:
             call = self._call(node, Template, ".".join(node.arguments) or "template")
             return replace(call, prologue_slots=_tensors(self.names, call.args))
@@ -115,7 +120,7 @@ class Importer:
         device = self.names.device_of(node)
         if what == "MultiOutput" and node.name in self.positions:
             source, position = self.positions[node.name]
-            made = buffers_of(node)[0].name
+            made = self.names.real(buffers_of(node)[0].name)
             return MultiOutput(
                 name=node.name,
                 device=device,

@@ -36,7 +36,7 @@ LIMIT_OF_TERMS = 100_000
 LIKELY_SIZE = 16  # what a run-time size counts as: a dump does not tell
 LIMIT_OF_CHARACTERS = 5_000
 
-_SIZE_NAME = re.compile(r"(?:s|u|ps)\d+")
+SIZE_NAME = re.compile(r"(?:s|u|ps)\d+")
 _QUOTED = re.compile(r"'([^'\\]*)'")
 _STAR = re.compile(r"StarDep\(name='([^'\\]*)', mode=(?:None|'([^'\\]*)')\)")
 _WEAK = re.compile(
@@ -248,7 +248,7 @@ def _meaning(text: str) -> Expr | None:
 
 
 def _symbol(name: str) -> Expr:
-    if _SIZE_NAME.fullmatch(name):
+    if SIZE_NAME.fullmatch(name):
         return Symbol(name, Kind.SIZE, lo=0, hint=LIKELY_SIZE)
     return loop_or_indirect(name)
 

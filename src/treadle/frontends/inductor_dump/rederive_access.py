@@ -9,7 +9,8 @@ loops that the index does not use. Un-normalised dumps keep the loops apart and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from treadle.frontends.inductor_dump.model import (
@@ -32,6 +33,9 @@ from treadle.index import Const, Domain, Expr, Kind, Symbol, coefficient, substi
 from treadle.index.expr import IntLike, indirect, loop, mul
 
 INDIRECT = "indirect"
+_KEPT = re.compile(r"\(\(([^()/]*)\)\)")
+"""`64*((p0))`: what the writer has wrapped so that nothing looks into it."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class UnsayableError(Exception):
@@ -169,7 +173,8 @@ class Spelling:
             raise UnsayableError(f"the index {index.text}")
         domain, expr = _without_unit_loops(self.domain, index.expr)
         if self.normalised:
-            domain, expr = _merged(domain, expr)
+            wrapped = set(_NAME.findall(" ".join(_KEPT.findall(index.text))))
+            domain, expr = _merged(domain, expr, wrapped)
         values: dict[Symbol, IntLike] = {}
         loops: list[tuple[Symbol, Expr]] = []
         for at, (old, extent) in enumerate(domain.items()):
@@ -191,11 +196,12 @@ def _without_unit_loops(domain: Domain, expr: Expr) -> tuple[Domain, Expr]:
     return Domain(kept), substitute(expr, gone)
 
 
-def _merged(domain: Domain, expr: Expr) -> tuple[Domain, Expr]:
-    """Neighbouring loops made one where the index cannot tell them apart."""
+def _merged(domain: Domain, expr: Expr, apart: Set[str]) -> tuple[Domain, Expr]:
+    """Neighbouring loops made one where the index cannot tell them apart; those in `apart` stay."""
     loops: list[tuple[Symbol, Expr]] = []
     for v, n in reversed(list(domain.items())):
-        if loops and _can_merge(v, loops[-1], expr):
+        is_free = loops and not apart & {v.name, loops[-1][0].name}
+        if is_free and _can_merge(v, loops[-1], expr):
             inner, extent = loops[-1]
             expr = substitute(expr, {v: 0})
             loops[-1] = (inner, mul(extent, n))

@@ -49,7 +49,7 @@ def wrong_space(space: Loop, body: LoopBody | None) -> Iterator[tuple[str, str, 
             return
         for derived in _wrong_border(body, len(sizes[0])):
             yield "sizes", _shown(space.sizes), derived
-    iteration = _iteration(space.device, *sizes)
+    iteration = iteration_of(space.device, *sizes)
     if iteration is None or not _equal(space.iteration, iteration):
         shown = _shown(iteration) if iteration else "something else"
         yield "group.iteration", _shown(space.iteration), shown
@@ -77,7 +77,8 @@ def wrong_device(space: Loop, outputs: Iterable[Buffer]) -> Iterator[tuple[str, 
                 yield "group.device", space.device, f"{device}, where {buffer.name} is"
 
 
-def _iteration(device: str, kept: list[Index], reduced: list[Index]) -> Nest | None:
+def iteration_of(device: str, kept: list[Index], reduced: list[Index]) -> Nest | None:
+    """The iteration numbers of a device: two lists on the CPU, else two products."""
     if device.startswith("cpu"):
         return Nest((Nest(tuple(kept), "()"), Nest(tuple(reduced), "()")), "()")
     totals: list[Index] = []

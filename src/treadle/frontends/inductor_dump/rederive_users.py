@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from treadle.frontends.inductor_dump.model import (
     Buffer,
@@ -110,9 +110,17 @@ class _Users:
 class Walk:
     """All operations of a section in the order of their numbers, with what follows from them."""
 
-    def __init__(self, section: Section, says_fake: bool, joins_many: bool = False) -> None:
+    def __init__(
+        self,
+        section: Section,
+        says_fake: bool,
+        joins_many: bool = False,
+        calls_use_first_names: bool = False,
+    ) -> None:
+        """With `calls_use_first_names`, nodes without a body name buffers as bodies do."""
         self.says_fake = says_fake
         self.joins_many = joins_many
+        self.calls_use_first_names = calls_use_first_names
         self.by_name: dict[str, Node] = {}
         for node in section.leaves():
             self.by_name.setdefault(node.name, node)
@@ -221,7 +229,8 @@ class Walk:
                 derived = DerivedNode(why_not=str(reason))
         for dep in (*node.unmet, *node.met):
             if not isinstance(dep, WeakDep):
-                derived.read(dep)
+                is_first = self.calls_use_first_names
+                derived.read(replace(dep, name=self.current(dep.name)) if is_first else dep)
         derived.writes.update({key(dep): dep for dep in node.writes})
         return derived
 

@@ -21,6 +21,7 @@ from treadle.lab.files import kind_of, read_sound_program, read_text
 from treadle.lab.output import emit, human_bytes, table
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
+from treadle.schedule.record import Schedule, replay, schedule_of
 
 FIGURES = ("ops", "kernels", "bytes_moved", "peak_bytes", "peak_lower_bound", "peak_at")
 """In the order of the table; `peak_at` may be long and comes last."""
@@ -30,10 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `schedule`."""
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the scheduled program here")
+    parser.add_argument("--save", metavar="FILE", help="write the schedule as data here")
+    parser.add_argument("--replay", metavar="FILE", help="apply a saved schedule, do not search")
     parser.add_argument("--journal", metavar="FILE", help="write the journal here")
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
     parser.add_argument(
-        "--accounting", choices=sorted(ACCOUNTINGS), help="how bytes are counted (default: ours; dump for dumps)"
+        "--accounting",
+        choices=sorted(ACCOUNTINGS),
+        help="how bytes are counted (default: ours; dump for dumps)",
     )
 
 
@@ -49,14 +54,18 @@ def _refuse_unwritable(path: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
     given = read_sound_program(args.file)
-    if args.out:
-        _refuse_unwritable(args.out)
+    for path in (args.out, args.save, args.journal):
+        if path:
+            _refuse_unwritable(path)
     options = _options(args, given)
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if args.is_dump else given
     ctx = Ctx(options, cost_model(program, options), journal_for(options.with_(explain=True)))
     start = time.perf_counter()
-    scheduled = run_pipeline(program, ctx)
+    if args.replay:
+        scheduled = replay(program, Schedule.parse(read_text(args.replay), args.replay))
+    else:
+        scheduled = run_pipeline(program, ctx)
     seconds = round(time.perf_counter() - start, 3)
     parts = {"before": given, "after": scheduled}
     if args.is_dump:
@@ -76,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:
             f.write(show_program(scheduled))
+    if args.save:
+        schedule_of(program, scheduled).save(args.save)
     if args.journal:
         ctx.journal.write(args.journal)
     return 0

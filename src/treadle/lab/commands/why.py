@@ -1,15 +1,26 @@
-"""`treadle why FILE A B`: why one operation must follow another, or that nothing orders them."""
+"""`treadle why FILE A B`: why one operation must follow another, and why they are (not) one kernel.
+
+The dependences come from the program, the rest from scheduling it here: each rule's answer about
+the two alone, then what was decided about the kernels they were in.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
+from treadle.analysis.cost import cost_model
 from treadle.analysis.deps import Dependences, dependences
+from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import UsageError
+from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
+from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.lab.files import read_sound_program
 from treadle.lab.output import emit
+from treadle.schedule.explain import PairStory, explain_pair
+from treadle.schedule.policy import POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("first", metavar="A")
     parser.add_argument("second", metavar="B")
+    parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,9 +47,40 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"nothing orders {args.first} and {args.second}: they may run in any order"]
     elif chain:
         lines = [f"no direct dependence; a chain of {len(chain)}:", *chain]
-    data = {"direct": direct, "chain": chain, "ordered": bool(direct or chain)}
+    data: dict[str, object] = {"direct": direct, "chain": chain, "ordered": bool(direct or chain)}
+    if all(len(end) == 1 for end in ends):
+        story = _story(program, args, ends[0][0], ends[1][0])
+        data["fusion"] = story.to_json()
+        lines = [*lines, "", *_told(story, args.first, args.second)]
     emit(args.json, data, lines)
     return 0
+
+
+def _story(program: Program, args: argparse.Namespace, a: str, b: str) -> PairStory:
+    options = Options.from_env().with_(explain=True)
+    if args.policy is not None:
+        options = options.with_(policy=args.policy)
+    ctx = Ctx(options, cost_model(program, options), journal_for(options))
+    return explain_pair(unpacked(program), ctx, a, b)
+
+
+def _told(story: PairStory, a: str, b: str) -> Iterator[str]:
+    if story.gone:
+        yield f"not there after scheduling: {', '.join(story.gone)}"
+    elif story.are_one:
+        yield f"one kernel: {_short(story.kernels[0])}"
+    else:
+        yield f"two kernels: {_short(story.kernels[0])} and {_short(story.kernels[1])}"
+    if story.before:
+        yield f"asked about {a} and {b} alone:"
+        yield from (f"  {rule}: {verdict}" for rule, verdict in story.before)
+    if story.decided:
+        yield "decided about their kernels:"
+        yield from (f"  {x} and {y}: {verdict}" for (x, y), verdict in story.decided)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:50]}... ({name.count('_') + 1} operations)"
 
 
 def _leaves(program: Program, name: str) -> list[str]:

@@ -12,6 +12,7 @@ from treadle.schedule.passes.fuse import fuse
 from treadle.schedule.passes.lower_peak import lower_peak
 from treadle.schedule.passes.merge_duplicates import merge_duplicates
 from treadle.schedule.passes.merge_loops import merge_loops
+from treadle.schedule.passes.mix_orders import mix_orders
 from treadle.schedule.passes.recompute import recompute
 from treadle.schedule.passes.simplify_indices import simplify_indices
 
@@ -26,6 +27,7 @@ PIPELINE: tuple[Pass, ...] = (
     # A low peak to begin with is what fusion must keep.
     Pass("lower-peak", lower_peak, Stage.GROUPED),
     Pass("fuse", fuse, Stage.GROUPED),
+    Pass("mix-orders", mix_orders, Stage.GROUPED),
     Pass("combine-launches", combine_launches, Stage.GROUPED),
     Pass("lower-peak", lower_peak, Stage.GROUPED),
     Pass("merge-loops", merge_loops, Stage.GROUPED),

@@ -15,7 +15,7 @@ from treadle.ir.effects import effects
 from treadle.ir.program import Foreach, Fused, Loop, Operation, Program
 from treadle.schedule.board import Board
 from treadle.schedule.policy import policy_named
-from treadle.schedule.shapes import Shape, shape_of
+from treadle.schedule.shapes import Space, space_of
 
 WORTH = 0.01
 """A launch that is a smaller share of a kernel's time is not worth sharing."""
@@ -27,7 +27,7 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     if policy.combine <= 1:
         return program
     model = Roofline(program)
-    small = [op for op in program.ops if _is_small(op, model) or isinstance(_kind(op), Shape)]
+    small = [op for op in program.ops if _is_small(op, model) or isinstance(_kind(op), Space)]
     if len(small) < 2:
         return program
     board = Board(program, ctx, policy)
@@ -69,7 +69,7 @@ def _batches(program: Program, small: list[Operation], board: Board) -> list[lis
 def _kind(op: Operation) -> object:
     """What may share a launch: reductions, pointwise kernels, and fills of one shape."""
     if isinstance(op, Loop) and not effects(op).reads and not len(op.body.reduce):
-        return shape_of(op)
+        return space_of(op)
     return any(isinstance(leaf, Loop) and len(leaf.body.reduce) for leaf in op.leaves)
 
 
@@ -131,7 +131,7 @@ def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) 
             continue
         name = "_".join(m.name for m in members)
         # Fills of one shape are one loop that stores to several buffers.
-        kind = Fused if isinstance(_kind(members[0]), Shape) else Foreach
+        kind = Fused if isinstance(_kind(members[0]), Space) else Foreach
         ops.append(kind(name=name, device=op.device, members=tuple(members)))
     ops.extend(op for op in program.ops if not op.leaves)
     return program.with_ops(tuple(ops))

@@ -8,9 +8,8 @@ overwrites must be read by the others at that point only.
 from __future__ import annotations
 
 from treadle.core.verdict import YES, Verdict, no
-from treadle.schedule.kernels import same_point, walk_in
+from treadle.schedule.kernels import same_point
 from treadle.schedule.rules.pair import Pair
-from treadle.schedule.shapes import Shape
 from treadle.schedule.touches import Touch, visits_once
 
 
@@ -21,25 +20,23 @@ def shares_data(p: Pair) -> Verdict:
 
 def meets_at_one_point(p: Pair) -> Verdict:
     """FUS008: what one stores and the other touches is touched at the same point by both."""
-    assert p.shape is not None
     for storage in p.shared:
         for a in p.first.touches[storage]:
             for b in p.second.touches[storage]:
                 if a.is_write or b.is_write:
-                    verdict = _meets(a, b, p.shape)
+                    verdict = _meets(a, b)
                     if not verdict:
                         return verdict
     return YES
 
 
-def _meets(a: Touch, b: Touch, shape: Shape) -> Verdict:
+def _meets(a: Touch, b: Touch) -> Verdict:
     if a.is_write and b.is_write and a.mode == b.mode != "plain":
         return YES  # atomic stores of one kind take turns
-    if not same_point(a, b, shape):
+    if not same_point(a, b):
         return no("FUS008", storage=a.storage, left=_shown(a), right=_shown(b))
     for store in (a, b):
-        path = walk_in(store, shape)
-        if store.is_write and (path is None or not visits_once(path)):
+        if store.is_write and (store.path is None or not visits_once(store.path)):
             return no("FUS009", storage=a.storage, store=_shown(store), mode=store.mode)
     return YES
 
@@ -47,7 +44,7 @@ def _meets(a: Touch, b: Touch, shape: Shape) -> Verdict:
 def _shown(t: Touch) -> str:
     if t.access.map is None:
         return "all of it"
-    return str(t.outer if t.outer is not None else t.full if t.full is not None else t.access.map)
+    return str(t.path if t.path is not None else t.access.map)
 
 
 DATA_RULES = (shares_data, meets_at_one_point)

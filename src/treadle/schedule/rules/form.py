@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from treadle.analysis.devices import DEVICES
 from treadle.core.verdict import YES, Verdict, no
+from treadle.index import hint
 from treadle.schedule.rules.pair import Pair
 
 
@@ -32,9 +34,9 @@ def not_too_many_members(p: Pair) -> Verdict:
 
 def spaces_agree(p: Pair) -> Verdict:
     """FUS004: the same iteration space, or a pointwise one at a level of the other's."""
-    if p.shape is not None:
+    if p.space is not None and len(p.space.levels) <= p.policy.max_levels:
         return YES
-    return no("FUS004", left=str(p.first.shape), right=str(p.second.shape))
+    return no("FUS004", left=str(p.first.space), right=str(p.second.space))
 
 
 def not_too_many_buffers(p: Pair) -> Verdict:
@@ -53,10 +55,25 @@ def body_not_too_long(p: Pair) -> Verdict:
     return no("FUS006", statements=count, limit=p.policy.max_statements)
 
 
+def enough_points_at_once(p: Pair) -> Verdict:
+    """FUS014: a large kernel keeps enough independent points to fill its device."""
+    assert p.space is not None
+    if hint(p.space.total) < p.policy.small_kernel:
+        return YES
+    device = DEVICES["cpu" if p.first.device.startswith("cpu") else "h100"]
+    points = hint(p.space.outer)
+    before = max(hint(p.first.space.outer), hint(p.second.space.outer))
+    wanted = min(before, device.cores * p.policy.points_per_core)
+    if points >= wanted:
+        return YES
+    return no("FUS014", points=points, wanted=wanted, before=before)
+
+
 FORM_RULES = (
     both_are_loops,
     on_one_device,
     spaces_agree,
+    enough_points_at_once,
     not_too_many_members,
     not_too_many_buffers,
     body_not_too_long,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from treadle.ir.program import Program
 from treadle.schedule.kernels import Kernel
 from treadle.schedule.policy import Policy
-from treadle.schedule.shapes import Shape, joined
+from treadle.schedule.shapes import Space, joined
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Pair:
     first: Kernel
     second: Kernel
     shared: tuple[str, ...]
-    shape: Shape | None
+    space: Space | None
 
     @classmethod
     def of(
@@ -31,4 +31,4 @@ class Pair:
         shared: tuple[str, ...],
     ) -> Pair:
         """The pair with its common space."""
-        return cls(program, policy, first, second, shared, joined(first.shape, second.shape))
+        return cls(program, policy, first, second, shared, joined(first.space, second.space))

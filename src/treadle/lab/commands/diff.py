@@ -1,0 +1,132 @@
+"""`treadle diff A B`: two schedules, programs, dumps or journals: what differs and what it cost."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from treadle.analysis.accounting import ACCOUNTINGS, figures
+from treadle.core.errors import UsageError
+from treadle.core.journal import Journal
+from treadle.ir.program import Program
+from treadle.lab.files import kind_of, program_in, read_text
+from treadle.lab.output import emit, table
+from treadle.schedule.record import Schedule
+
+SHOWN = 12
+FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `diff`."""
+    parser.add_argument("first", metavar="A")
+    parser.add_argument("second", metavar="B")
+    parser.add_argument(
+        "--accounting", choices=sorted(ACCOUNTINGS), default="dump", help="how bytes are counted"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare two files of one kind; exit 1 if they differ."""
+    texts = [read_text(args.first), read_text(args.second)]
+    kinds = [kind_of(t) for t in texts]
+    if kinds[0] != kinds[1] and {"journal", "schedule"} & set(kinds):
+        raise UsageError(f"cannot compare a {kinds[0]} with a {kinds[1]}")
+    if kinds[0] == "journal":
+        data = _journals(Journal.read(args.first), Journal.read(args.second))
+        emit(args.json, data, _journal_lines(data))
+        return 0 if data["same"] else 1
+    if kinds[0] == "schedule":
+        one, other = (Schedule.parse(t, p) for t, p in zip(texts, _paths(args), strict=True))
+        data = _kernels(one.kernels(), other.kernels())
+        emit(args.json, data, _kernel_lines(data))
+        return 0 if data["same"] else 1
+    programs = [program_in(t, p) for t, p in zip(texts, _paths(args), strict=True)]
+    data = _kernels(*[_kernels_of(p) for p in programs])
+    counted = [asdict(figures(p, ACCOUNTINGS[args.accounting])) for p in programs]
+    data["before"], data["after"] = ({k: c[k] for k in FIGURES} for c in counted)
+    rows = [(k, counted[0][k], counted[1][k]) for k in FIGURES]
+    emit(args.json, data, [*table(rows, ("", "A", "B")), *_kernel_lines(data)])
+    return 0 if data["same"] else 1
+
+
+def _paths(args: argparse.Namespace) -> tuple[str, str]:
+    return args.first, args.second
+
+
+def _kernels_of(program: Program) -> list[frozenset[str]]:
+    return [frozenset(leaf.name for leaf in op.leaves) for op in program.ops if op.leaves]
+
+
+def _kernels(one: list[frozenset[str]], other: list[frozenset[str]]) -> dict[str, object]:
+    mine, theirs = set(one), set(other)
+    names = [frozenset().union(*part) if part else frozenset() for part in (one, other)]
+    common = [k for k in one if k in theirs]
+    moved = common != [k for k in other if k in mine]
+    only = [[sorted(k) for k in a if k not in b] for a, b in ((one, theirs), (other, mine))]
+    return {
+        "same": one == other,
+        "kernels_in_both": len(common),
+        "order_differs": moved,
+        "kernels_only_in_a": only[0],
+        "kernels_only_in_b": only[1],
+        "operations_only_in_a": sorted(names[0] - names[1]),
+        "operations_only_in_b": sorted(names[1] - names[0]),
+    }
+
+
+def _kernel_lines(data: dict[str, object]) -> Iterator[str]:
+    if data["same"]:
+        yield "the same kernels in the same order"
+        return
+    order = "in another order" if data["order_differs"] else "in the same order"
+    yield f"{data['kernels_in_both']} kernels are in both, {order}"
+    for which in "ab":
+        kernels, names = data[f"kernels_only_in_{which}"], data[f"operations_only_in_{which}"]
+        assert isinstance(kernels, list)
+        assert isinstance(names, list)
+        if names:
+            yield f"operations only in {which.upper()}: {_some(names)}"
+        for k in kernels[:SHOWN]:
+            yield f"only in {which.upper()}: {_some(k)}"
+        if len(kernels) > SHOWN:
+            yield f"... and {len(kernels) - SHOWN} more kernels only in {which.upper()}"
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def _journals(one: Journal, other: Journal) -> dict[str, object]:
+    decisions = [
+        {(e["question"], *e["ops"]): e["code"] for e in j.events("verdict")} for j in (one, other)
+    ]
+    keys = [k for k in decisions[0] if k in decisions[1]]
+    changed = [(*k, decisions[0][k], decisions[1][k]) for k in keys
+               if decisions[0][k] != decisions[1][k]]  # fmt: skip
+    counts = [Counter(d.values()) for d in decisions]
+    return {
+        "same": decisions[0] == decisions[1],
+        "codes": {c: [counts[0][c], counts[1][c]] for c in sorted({*counts[0], *counts[1]})},
+        "decided_otherwise": [list(c) for c in changed],
+        "only_in_a": len(decisions[0]) - len(keys),
+        "only_in_b": len(decisions[1]) - len(keys),
+    }
+
+
+def _journal_lines(data: dict[str, object]) -> Iterator[str]:
+    if data["same"]:
+        yield "the same decisions"
+        return
+    codes, changed = data["codes"], data["decided_otherwise"]
+    assert isinstance(codes, dict)
+    assert isinstance(changed, list)
+    yield from table([(c, a, b) for c, (a, b) in codes.items()], ("code", "A", "B"))
+    yield f"asked only in A: {data['only_in_a']}, only in B: {data['only_in_b']}"
+    for question, first, second, a, b in changed[:SHOWN]:
+        yield f"{question} {first} and {second}: {a} in A, {b} in B"
+    if len(changed) > SHOWN:
+        yield f"... and {len(changed) - SHOWN} more decided otherwise"

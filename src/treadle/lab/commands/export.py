@@ -1,0 +1,57 @@
+"""`treadle export FILE [-o OUT] [--dialect 2.13]`: write a program as a TorchInductor dump."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from treadle.core.errors import InputError
+from treadle.frontends.inductor_dump import export_program, print_dump
+from treadle.frontends.inductor_dump.dialect import DIALECTS
+from treadle.lab.files import read_sound_program
+from treadle.lab.output import emit
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `export`."""
+    parser.add_argument("file", metavar="FILE", help="a Treadle program or a dump")
+    parser.add_argument("-o", dest="out", metavar="OUT", help="write here instead of to stdout")
+    parser.add_argument(
+        "--dialect", choices=sorted(DIALECTS), default="2.13", help="as which torch version writes"
+    )
+    parser.add_argument(
+        "--title", choices=("BEFORE FUSION", "AFTER FUSION"), default="", help="the form of a log"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the dump; say which names changed and what the format cannot say."""
+    program = read_sound_program(args.file)
+    if args.out and not os.path.isdir(os.path.dirname(args.out) or "."):
+        raise InputError(
+            file=args.out, expected="a file in a folder that exists", found="none", code="TXT002"
+        )
+    exported = export_program(program, args.dialect, section_title=args.title)
+    text = print_dump(exported.dump)
+    notes = [f"{note.message} [{note.code}]" for note in exported.notes]
+    if args.out:
+        with open(args.out, "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+    data: dict[str, object] = {
+        "dialect": args.dialect,
+        "nodes": len(exported.dump.nodes),
+        "names": dict(exported.names),
+        "notes": notes,
+    }
+    if not args.out and args.json:
+        data["text"] = text
+    if args.out or args.json:
+        renamed = len(exported.names)
+        count = f"{len(exported.dump.nodes)} nodes, {renamed} names changed"
+        emit(args.json, data, [f"{count}, {len(notes)} things that the format cannot say", *notes])
+        return 0
+    sys.stdout.write(text)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return 0

@@ -1,0 +1,126 @@
+"""Why two operations are, or are not, one kernel: every question that fusion asks, with its answer.
+
+The questions are asked of the two as they stand before fusion, and of the kernels they ended up in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.core.context import Ctx
+from treadle.core.verdict import Verdict, explain_rules, no, yes
+from treadle.ir.program import Program
+from treadle.schedule.choose import RULES, Search
+from treadle.schedule.kernels import storages_shared
+from treadle.schedule.pass_card import Pass
+from treadle.schedule.passes import PIPELINE
+from treadle.schedule.pipeline import run_pipeline
+from treadle.schedule.policy import policy_named
+from treadle.schedule.rules.pair import Pair
+
+
+@dataclass(frozen=True)
+class PairStory:
+    """What happened to two operations."""
+
+    kernels: tuple[str, str]
+    """The kernels they are in after scheduling; the same name if they are one."""
+    gone: tuple[str, ...]
+    """Which of the two are not there any more, and why."""
+    before: tuple[tuple[str, Verdict], ...]
+    """Each rule's answer about the two alone."""
+    decided: tuple[tuple[tuple[str, str], Verdict], ...]
+    """What the journal says about kernels that the two were in, in order."""
+
+    @property
+    def are_one(self) -> bool:
+        """Whether they ended up in one kernel."""
+        return not self.gone and self.kernels[0] == self.kernels[1]
+
+    def to_json(self) -> dict[str, object]:
+        """The story as plain data."""
+        return {
+            "one_kernel": self.are_one,
+            "kernels": list(self.kernels),
+            "gone": list(self.gone),
+            "rules": [{"rule": rule, **verdict.to_dict()} for rule, verdict in self.before],
+            "decided": [{"ops": list(ops), **verdict.to_dict()} for ops, verdict in self.decided],
+        }
+
+
+def explain_pair(program: Program, ctx: Ctx, a: str, b: str) -> PairStory:
+    """The story of two leaf operations under the options of `ctx`."""
+    prepared = run_pipeline(program, ctx, _until("fuse"))
+    scheduled = run_pipeline(prepared, ctx, _from("fuse"))
+    kernel_of = {leaf.name: op.name for op in scheduled.ops for leaf in op.leaves}
+    gone = tuple(_fate(n, ctx) for n in (a, b) if n not in kernel_of)
+    known = {leaf.name for leaf in prepared.leaves}
+    before = _asked(prepared, ctx, a, b) if a in known and b in known else ()
+    mates = [_members(scheduled, kernel_of.get(n), n) for n in (a, b)]
+    return PairStory(
+        kernels=(kernel_of.get(a, ""), kernel_of.get(b, "")),
+        gone=gone,
+        before=tuple(before),
+        decided=tuple(_from_journal(ctx, mates)),
+    )
+
+
+def _fate(name: str, ctx: Ctx) -> str:
+    """What became of an operation that is not there any more."""
+    for event in ctx.journal.events("step"):
+        if event["args"][:1] == [name] and event["action"] == "merge-duplicate":
+            return f"{name} (computed by {event['args'][1]}, which does the same)"
+    return f"{name} (nobody needs it)"
+
+
+def _until(name: str) -> Sequence[Pass]:
+    names = [p.name for p in PIPELINE]
+    return PIPELINE[: names.index(name)]
+
+
+def _from(name: str) -> Sequence[Pass]:
+    names = [p.name for p in PIPELINE]
+    return PIPELINE[names.index(name) :]
+
+
+def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdict]]:
+    search = Search(program, ctx, policy_named(ctx.options.policy))
+    place = search.deps.position
+    x, y = search.board.group_of(place[a]), search.board.group_of(place[b])
+    if x == y:
+        return []
+    first, second = (x, y) if search.board.before(x, y) else (y, x)
+    one, other = search.kernels[first], search.kernels[second]
+    shared = tuple(storages_shared(one, other))
+    pair = Pair.of(program, search.policy, one, other, shared)
+    found: list[tuple[str, Verdict]] = []
+    for rule in RULES:
+        answer = explain_rules((rule,), pair) if pair.space is not None or not found else []
+        found.extend(answer)
+        if answer and not answer[0][1] and answer[0][1].code == "FUS004":
+            break  # without a common space the later questions have no meaning
+    saved = search.score(first, second)
+    found.append(("saves_bytes", yes(bytes=saved) if saved > 0 else no("FUS012", bytes=saved)))
+    found.append(("closes_no_cycle", search.board.acyclic(x, y)))
+    if found[-1][1]:
+        found.append(("has_a_place_within_the_peak", search.board.place(first, second)))
+    return found
+
+
+def _members(program: Program, kernel: str | None, name: str) -> set[str]:
+    if kernel is None:
+        return {name}
+    return {leaf.name for leaf in program.op_by_name[kernel].leaves}
+
+
+def _from_journal(ctx: Ctx, mates: list[set[str]]) -> list[tuple[tuple[str, str], Verdict]]:
+    """Decisions about a member of the one's kernel and a member of the other's."""
+    found = []
+    for event in ctx.journal.events("verdict"):
+        if event["question"] not in ("fuse", "mix", "combine"):
+            continue
+        x, y = event["ops"]
+        if (x in mates[0] and y in mates[1]) or (x in mates[1] and y in mates[0]):
+            found.append(((x, y), Verdict(event["ok"], event["code"], event["facts"])))
+    return found

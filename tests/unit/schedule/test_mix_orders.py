@@ -1,0 +1,71 @@
+"""Mixed kernels: reductions of rows and columns over the same data."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.analysis.cost import bytes_moved
+from treadle.core.context import Ctx
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.build import ProgramBuilder
+from treadle.ir.program import MixOrder, Program
+from treadle.ir.spec import verify
+from treadle.schedule.passes.mix_orders import mix_orders
+
+
+def mixed(program: Program) -> tuple[Program, list[str]]:
+    journal = Journal()
+    new = mix_orders(program, Ctx(Options(), None, journal))  # type: ignore[arg-type]
+    return verify(new), [e["code"] for e in journal.events("verdict")]
+
+
+def rows_and_columns(
+    rows: int, columns: int, kind: str = "sum", spread: bool = False, chained: bool = False
+) -> Program:
+    b = ProgramBuilder("p", "cuda:0")
+    shape = [rows, columns]
+    strides = [shape[1] * 2, 2] if spread else None  # only every second element
+    x = b.input("x", "f32", shape, strides=strides) if strides else b.input("x", "f32", shape)
+    s, t = b.output("s", "f32", [rows]), b.output("t", "f32" if kind == "sum" else "i64", [columns])
+    with b.loop("by_rows", [rows], reduce=[columns]) as k:
+        i, j = k.vars
+        k.store(s, (i,), k.sum(k.load(x, i, j)))
+    with b.loop("by_columns", [columns], reduce=[rows]) as k:
+        j, i = k.vars
+        v = k.load(x, i, j)
+        if chained:
+            v = v - k.load(s, i)
+        k.store(t, (j,), k.reduce_by(kind, v))
+    return b.build()
+
+
+def test_rows_and_columns_are_read_once() -> None:
+    program = rows_and_columns(8192, 1024)
+    new, codes = mixed(program)
+    (op,) = new.ops
+    assert isinstance(op, MixOrder)
+    assert codes == ["MIX000"]
+    assert bytes_moved(program) - bytes_moved(new) == 8192 * 1024 * 4
+
+
+@pytest.mark.parametrize(
+    "program, code",
+    [
+        (rows_and_columns(8192, 1024, spread=True), "MIX001"),
+        (rows_and_columns(8192, 1024, "argmax"), "MIX002"),
+        (rows_and_columns(4095, 2047), "MIX003"),
+        (rows_and_columns(8192, 600), "MIX003"),
+        (rows_and_columns(65536, 16385), "MIX003"),
+        (rows_and_columns(8192, 1024, chained=True), "MIX004"),
+    ],
+)
+def test_what_stays_apart(program: Program, code: str) -> None:
+    new, codes = mixed(program)
+    assert new is program
+    assert codes == [code]
+
+
+def test_a_tall_kernel_just_large_enough_is_mixed() -> None:
+    assert mixed(rows_and_columns(8192, 640))[1] == ["MIX000"]
+    assert mixed(rows_and_columns(65536, 16384))[1] == ["MIX000"]
