@@ -76,6 +76,10 @@ class MergeOrder:
         """The operations in the group of `op`, ascending."""
         return tuple(sorted(self._ring(op)))
 
+    def size(self, op: int) -> int:
+        """How many operations are in the group of `op`."""
+        return self._size[self._group[op]]
+
     def successors(self, op: int) -> tuple[int, ...]:
         """The groups that the group of `op` has an edge to, ascending."""
         return tuple(sorted(self._successors[self._group[op]]))

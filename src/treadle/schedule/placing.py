@@ -46,7 +46,9 @@ class Placer:
             before = self._between(second, first, self.order.predecessors, forward=False)
             if before == []:
                 found.append(Place(first, (), behind=False))
-        found.sort(key=lambda p: len(p.moved))
+        # The larger kernel should stay where it is: the other's members are what moves.
+        size = self.order.size
+        found.sort(key=lambda p: (len(p.moved), -size(p.at)))
         return found
 
     def _between(

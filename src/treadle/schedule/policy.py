@@ -41,6 +41,10 @@ class Policy:
     mix_orders: bool = True
     """Reductions of rows and of columns over the same data in one kernel."""
     merge_duplicates: bool = True
+    recompute: bool = True
+    """Compute cheap values again where they are read."""
+    lower_peak: bool = True
+    """Look for an order with a lower peak."""
     search: str = "queue"
     """`queue`: best pair first, to a fixpoint; `rounds`: the peer's rounds."""
 
@@ -53,7 +57,9 @@ POLICIES: dict[str, Policy] = {
         Policy("memory", "no fusion that raises the peak, no shared launches", never_raise=True,
                combine=1),
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
-               peak_factor=None, late=False, combine=1, merge_duplicates=False, search="rounds"),
+               peak_factor=None, max_buffers=10**6, max_statements=10**9, max_levels=2,
+               small_kernel=1 << 62, max_moves=10**6, late=False, combine=1, recompute=False,
+               lower_peak=False, mix_orders=True, merge_duplicates=False, search="rounds"),
     )
 }  # fmt: skip
 

@@ -285,6 +285,15 @@ def test_a_group_is_a_node_with_members(kind: type[Fused], shown: str) -> None:
     assert results_agree(program)
 
 
+def test_a_group_of_one_is_its_member() -> None:
+    program = relu_chain().build()
+    alone = Fused(name="alone", members=(program.ops[0],))
+    program = program.with_ops((alone, program.ops[1]))
+    assert [type(op) for op in back(program).ops] == [Loop, Loop]
+    assert export_program(program).names["alone"] == "op0"
+    assert results_agree(program)
+
+
 def filled_in_parts(*parts: tuple[str, int]) -> Program:
     """A [4, 4] buffer that is allocated, then written through views of two rows each."""
     x, whole = tensor("x", 2, 4), tensor("whole", 4, 4)

@@ -87,6 +87,8 @@ class NodeWriter:
     # -- nodes -----------------------------------------------------------------------------
     def node(self, op: Operation) -> Node:
         """The node for an operation, members included."""
+        if isinstance(op, Group) and len(op.members) == 1:
+            return self.node(op.members[0])  # the group would have the name of its member
         if isinstance(op, Group):
             members = tuple([self.node(m) for m in op.members])
             classes = tuple([m.node_class for m in members])

@@ -74,6 +74,8 @@ class Importer:
         """The operation a node is, members included."""
         if node.kind == "group":
             members = tuple([self.operation(m) for m in node.snodes])
+            if len(members) == 1 and members[0].name == node.name:
+                return members[0]  # a group of one has no name of its own
             kind = GROUPS.get(node.node_class, Fused)
             return kind(name=node.name, device=members[0].device, members=members)
         if node.kind == "loop":

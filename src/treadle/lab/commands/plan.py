@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from importlib import import_module
 
+from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.core.errors import InputError
 from treadle.lab.files import kind_of, read_text
 from treadle.memory.portfolio import EFFORTS
@@ -13,6 +14,9 @@ from treadle.memory.portfolio import EFFORTS
 PLANNED_BY: Mapping[str, str] = {
     "minimalloc_csv": "treadle.lab.plan_csv",
     "xla_buffer_assignment": "treadle.lab.plan_xla",
+    "program": "treadle.lab.plan_program",
+    "reproducer": "treadle.lab.plan_program",
+    "inductor_dump": "treadle.lab.plan_program",
 }
 """The module whose `run(text, path, args)` plans a file of this kind."""
 
@@ -28,6 +32,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the plan as CSV here")
     parser.add_argument("--svg", metavar="OUT", help="draw the plan here")
     parser.add_argument("--map", action="store_true", help="draw the plan as text")
+    of_programs = parser.add_argument_group("programs and Inductor dumps")
+    of_programs.add_argument(
+        "--order", action="store_true", help="search for an order with a lower peak first"
+    )
+    of_programs.add_argument(
+        "--accounting",
+        choices=tuple(ACCOUNTINGS),
+        help="count as said and plan that (default: what can be run, inputs apart)",
+    )
+    of_programs.add_argument(
+        "--outputs",
+        choices=("arena", "own", "hosts"),
+        default="arena",
+        help="outputs lie in the arena, apart, or apart and take temporaries in before their birth",
+    )
+    of_programs.add_argument(
+        "--alignment", type=_whole, metavar="BYTES", help="of offsets (default: by device)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,12 +1,13 @@
 """What no order can beat: bytes that must be alive together whatever comes first.
 
 During a step its own operands are alive. So is every storage that an ancestor of the step makes and
-a descendant needs, and every result for the caller that an ancestor makes.
+a descendant needs, and every result for the caller that an ancestor makes. What may take over the
+block of another adds nothing where it is born: the other one is counted there.
 """
 
 from __future__ import annotations
 
-from treadle.schedule.ordering.steps import Steps
+from treadle.schedule.ordering.steps import Held, Steps
 
 LARGEST = 6000
 """Beyond this many steps only operands are counted: reachability would cost too much."""
@@ -22,15 +23,19 @@ def lower_bound(steps: Steps) -> int:
         for h in steps.held:
             if not (h.producer is None and not h.ends):
                 for s in dict.fromkeys(h.touched_by):
-                    need[s] += h.bytes
+                    need[s] += 0 if _may_add_nothing(steps, h, s) else h.bytes
         return always + max(need)
     above, below = _ancestors(steps), _descendants(steps)
     for h in steps.held:
         if h.producer is None and not h.ends:
             continue
         for s in _must_hold(h.producer, h.users, h.ends, above, below):
-            need[s] += h.bytes
+            need[s] += 0 if _may_add_nothing(steps, h, s) else h.bytes
     return always + max(need)
+
+
+def _may_add_nothing(steps: Steps, h: Held, step: int) -> bool:
+    return h.producer == step and h.name in steps.movable
 
 
 def _ancestors(steps: Steps) -> list[int]:

@@ -3,17 +3,22 @@
 For a storage that is alive at the peak but not touched by the step there, either its maker runs
 after the peak instead (with everything that needs it and stands before), or its users run before
 (with everything they need and that stands behind). Of all such changes the one with the lowest peak
-is kept; equal peaks are told apart by how many steps reach it. A clock or a number of tries ends
-it.
+is kept; equal peaks are told apart by how many steps reach it. Only the steps between the maker and
+the peak, or the peak and the users, are counted again. A clock or a number of tries ends it.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
-from treadle.schedule.ordering.measure import curve_of
+from treadle.schedule.ordering.measure import Walk, recounted, walk_of
 from treadle.schedule.ordering.steps import Held, Steps
+
+Score: TypeAlias = tuple[int, int, int]
+"""The peak, how many steps reach it, and the area close below it."""
 
 WIDEST = 400
 """Cones of more steps than this are not moved."""
@@ -38,94 +43,109 @@ class Budget:
         return self.seconds is None or time.perf_counter() - self.start < self.seconds
 
 
+class Change(NamedTuple):
+    """Steps `part` in the place of as many steps from `low` on, and the bytes during them."""
+
+    low: int
+    part: list[int]
+    curve: list[int]
+    score: Score
+
+
 def improved(steps: Steps, order: list[int], budget: Budget, bound: int) -> list[int]:
     """An order whose peak is at most that of `order`."""
-    best, score = order, _score(steps, order)
+    walk = walk_of(steps, order)
+    score = score_of(walk.curve)
     while score[0] > bound:
-        found = _best_change(steps, best, score, budget)
+        found = _best_change(steps, walk, score, budget)
         if found is None:
-            return best
-        best, score = found
-    return best
+            break
+        low, high = found.low, found.low + len(found.part)
+        walk = walk_of(steps, [*walk.order[:low], *found.part, *walk.order[high:]])
+        score = found.score
+    return walk.order
 
 
-def _score(steps: Steps, order: list[int]) -> tuple[int, int, int]:
-    """The peak, how many steps reach it, and the area close below it."""
-    curve = curve_of(steps, order)
+def score_of(curve: Sequence[int]) -> Score:
+    """What orders are compared by."""
     peak = max(curve, default=0)
     near = peak - peak // 16
-    return peak, sum(c == peak for c in curve), sum(c for c in curve if c >= near)
+    high = [c for c in curve if c >= near]
+    return peak, high.count(peak), sum(high)
 
 
-def _best_change(
-    steps: Steps, order: list[int], score: tuple[int, int, int], budget: Budget
-) -> tuple[list[int], tuple[int, int, int]] | None:
-    curve = curve_of(steps, order)
-    at = max(range(len(order)), key=curve.__getitem__)
-    place = [0] * len(order)
-    for k, step in enumerate(order):
-        place[step] = k
-    best: tuple[list[int], tuple[int, int, int]] | None = None
-    for h in _idle_at(steps, order[at], at, place):
-        for new in (_sunk(steps, order, place, at, h), _hoisted(steps, order, place, at, h)):
-            if new is None:
+def _best_change(steps: Steps, walk: Walk, score: Score, budget: Budget) -> Change | None:
+    at = walk.curve.index(score[0])
+    best: Change | None = None
+    for h in _idle_at(steps, walk, at):
+        for moved in (_sunk(steps, walk, at, h), _hoisted(steps, walk, at, h)):
+            if moved is None:
                 continue
             if not budget.spend():
                 return best
-            value = _score(steps, new)
-            if value < score and (best is None or value < best[1]):
-                best = new, value
+            limit = score if best is None else best.score
+            low, part = moved
+            curve = recounted(steps, walk, low, part, limit[0])
+            if curve is None:
+                continue
+            rest = walk.curve[:low], walk.curve[low + len(part) :]
+            value = score_of([*rest[0], *curve, *rest[1]])
+            if value < limit:
+                best = Change(low, part, curve, value)
     return best
 
 
-def _idle_at(steps: Steps, step: int, at: int, place: list[int]) -> list[Held]:
+def _idle_at(steps: Steps, walk: Walk, at: int) -> list[Held]:
     """Storages alive at the peak that the step there does not touch, largest first."""
+    here, place = set(steps.touches[walk.order[at]]), walk.place
     found = []
-    for h in steps.held:
-        if not h.bytes or h.producer is None or step in h.touched_by or place[h.producer] > at:
+    for k, h in enumerate(steps.held):
+        if walk.last[k] <= at or not h.bytes or h.producer is None or k in here:
             continue
-        if not h.ends or (h.users and max(place[u] for u in h.users) > at):
+        if place[h.producer] <= at:
             found.append(h)
     return sorted(found, key=lambda h: (-h.bytes, h.name))[:64]
 
 
-def _sunk(steps: Steps, order: list[int], place: list[int], at: int, h: Held) -> list[int] | None:
+def _sunk(steps: Steps, walk: Walk, at: int, h: Held) -> tuple[int, list[int]] | None:
     """The maker, and all before the peak that follow from it, right behind the peak."""
     assert h.producer is not None
-    cone = _cone(h.producer, steps.after, lambda s: place[s] <= at)
-    if cone is None or order[at] in cone:
+    low = walk.place[h.producer]
+    cone = _cone([h.producer], steps.after, walk.place, low, at)
+    if cone is None or walk.order[at] in cone:
         return None
-    moved = [s for s in order[: at + 1] if s in cone]
-    kept = [s for s in order[: at + 1] if s not in cone]
-    return [*kept, *moved, *order[at + 1 :]]
+    stretch = walk.order[low : at + 1]
+    return low, [*[s for s in stretch if s not in cone], *[s for s in stretch if s in cone]]
 
 
-def _hoisted(
-    steps: Steps, order: list[int], place: list[int], at: int, h: Held
-) -> list[int] | None:
+def _hoisted(steps: Steps, walk: Walk, at: int, h: Held) -> tuple[int, list[int]] | None:
     """All later users, and all behind the peak that they need, right before the peak."""
     if not h.ends:
         return None
-    cone: set[int] = set()
-    for u in h.users:
-        if place[u] > at:
-            more = _cone(u, steps.before, lambda s: place[s] >= at)
-            if more is None or order[at] in more:
-                return None
-            cone |= more
-    moved = [s for s in order[at:] if s in cone]
-    kept = [s for s in order[at:] if s not in cone]
-    return [*order[:at], *moved, *kept]
+    later = [u for u in h.users if walk.place[u] > at]
+    high = max([walk.place[u] for u in later], default=at)
+    cone = _cone(later, steps.before, walk.place, at, high)
+    if cone is None or walk.order[at] in cone:
+        return None
+    stretch = walk.order[at : high + 1]
+    return at, [*[s for s in stretch if s in cone], *[s for s in stretch if s not in cone]]
 
 
-def _cone(start: int, step, inside) -> set[int] | None:  # type: ignore[no-untyped-def]
-    seen = {start}
-    queue = [start]
+def _cone(
+    start: Sequence[int],
+    step: Sequence[Sequence[int]],
+    place: Sequence[int],
+    low: int,
+    high: int,
+) -> set[int] | None:
+    """All that is reached from `start` without leaving the places low..high; None if too much."""
+    seen = set(start)
+    queue = list(seen)
     for at in queue:
         for other in step[at]:
-            if other not in seen and inside(other):
+            if other not in seen and low <= place[other] <= high:
                 seen.add(other)
                 queue.append(other)
-                if len(queue) > WIDEST:
-                    return None
+        if len(queue) > WIDEST:
+            return None
     return seen

@@ -2,31 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from treadle.schedule.ordering.steps import Steps
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An order with where its steps stand, where storages end, and the bytes during each step."""
+
+    order: list[int]
+    place: list[int]
+    last: list[int]
+    """For each storage the place of its last user; the number of steps for what never ends."""
+    curve: list[int]
+
+
+def walk_of(steps: Steps, order: list[int]) -> Walk:
+    """Walk an order once."""
+    place = [0] * len(order)
+    for k, step in enumerate(order):
+        place[step] = k
+    last = []
+    alive = 0
+    for h in steps.held:
+        if h.ends:
+            start = -1 if h.producer is None else place[h.producer]
+            last.append(max([place[u] for u in h.users], default=start))
+        else:
+            last.append(len(order))
+        if h.producer is None and last[-1] >= 0:
+            alive += h.bytes
+    return Walk(order, place, last, _levels(steps, order, last, alive, None) or [])
 
 
 def curve_of(steps: Steps, order: list[int]) -> list[int]:
     """Bytes alive during each step, in order."""
-    place = [0] * len(order)
-    for k, step in enumerate(order):
-        place[step] = k
-    change = [0] * (len(order) + 1)
-    for h in steps.held:
-        start = 0 if h.producer is None else place[h.producer]
-        if not h.users and h.producer is None and h.ends:
-            continue
-        end = len(order)
-        if h.ends:
-            end = max([place[u] for u in h.users], default=start) + 1
-        change[start] += h.bytes
-        change[max(end, start + 1) if h.producer is not None else end] -= h.bytes
-    found, alive = [], 0
-    for k in range(len(order)):
-        alive += change[k]
-        found.append(alive)
-    return found
+    return walk_of(steps, order).curve
 
 
 def peak_of(steps: Steps, order: list[int]) -> int:
     """The most bytes alive at once."""
     return max(curve_of(steps, order), default=0)
+
+
+def recounted(
+    steps: Steps, walk: Walk, low: int, part: Sequence[int], limit: int
+) -> list[int] | None:
+    """The bytes during each step of `part`, which stands in for as many steps from `low` on.
+
+    None as soon as one is over the limit. Nothing outside can change: the same steps have run
+    before it and after it.
+    """
+    high = low + len(part)
+    before = walk.curve[low] - _allocated(steps, walk, low)
+    return _levels(steps, part, walk.last, before, limit, high)
+
+
+def _allocated(steps: Steps, walk: Walk, at: int) -> int:
+    """What the step at a place allocates in this order."""
+    step = walk.order[at]
+    taken = sum(steps.held[k].bytes for k in steps.givers[step] if walk.last[k] == at)
+    return steps.made[step] - taken
+
+
+def _levels(
+    steps: Steps,
+    part: Sequence[int],
+    last: Sequence[int],
+    alive: int,
+    limit: int | None,
+    high: int | None = None,
+) -> list[int] | None:
+    """Bytes during each step of a part of an order that ends before place `high`.
+
+    `last` may be that of another order of the same part: all it is asked is who ends in it.
+    """
+    held, touches, made, givers = steps.held, steps.touches, steps.made, steps.givers
+    end = len(part) if high is None else high
+    seen: set[int] = set()
+    dies = [0] * len(part)
+    rises = [0] * len(part)
+    for k in range(len(part) - 1, -1, -1):
+        step = part[k]
+        falls, rise = 0, made[step]
+        new = [h for h in touches[step] if h not in seen and last[h] < end]
+        if new:
+            seen.update(new)
+            falls = sum([held[h].bytes for h in new])
+            for h in givers[step]:
+                if h in new:  # its block lives on under another name
+                    falls -= held[h].bytes
+                    rise -= held[h].bytes
+        dies[k], rises[k] = falls, rise
+    found = []
+    for rise, falls in zip(rises, dies, strict=True):
+        alive += rise
+        if limit is not None and alive > limit:
+            return None
+        found.append(alive)
+        alive -= falls
+    return found

@@ -47,8 +47,7 @@ def find_order(
     bound = lower_bound(steps)
     tried = {"given": peak_of(steps, given)}
     best = {"given": given}
-    counts_less = ACCOUNTINGS[options.accounting].policy.in_place
-    if tried["given"] > bound or counts_less:
+    if tried["given"] > bound:
         for name, build in CONSTRUCTIONS.items():
             order = build(steps)
             best[name], tried[name] = order, peak_of(steps, order)
@@ -56,7 +55,6 @@ def find_order(
     policy = ACCOUNTINGS[options.accounting].policy
     if policy.in_place:
         tried = _with_hand_overs(program, policy, best)
-        bound = min(bound, Liveness(program, policy).working_set_bound())
     name = min(tried, key=lambda n: (tried[n], list(tried).index(n)))
     return FoundOrder(
         order=best[name],
@@ -72,9 +70,9 @@ def find_order(
 def _with_hand_overs(
     program: Program, policy: Policy, best: dict[str, list[int]]
 ) -> dict[str, int]:
-    """The peaks with the blocks that each order lets be handed over in place.
+    """The peaks with every block that an order lets be handed over in place.
 
-    The search counts without them: which there are depends on the order.
+    The search counts only those of equal size.
     """
     found = {}
     for name, order in best.items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
+from treadle.analysis.inplace import possible_pairs
 from treadle.analysis.liveness import Liveness
 from treadle.core.options import Options
 from treadle.ir.program import Operation, Program
@@ -38,6 +40,41 @@ class Steps:
     before: tuple[tuple[int, ...], ...]
     after: tuple[tuple[int, ...], ...]
     held: tuple[Held, ...]
+    gives: tuple[tuple[int, int], ...] = ()
+    """(out, inp), as places in `held`: out takes over the block of inp where inp dies at its birth.
+
+    Only pairs of equal size: then nothing changes outside the steps between them.
+    """
+    movable: frozenset[str] = frozenset()
+    """Storages that some order lets take over a block, of any size."""
+
+    @cached_property
+    def touches(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the storages it makes or uses, as places in `held`."""
+        found: list[dict[int, None]] = [{} for _ in self.ops]
+        for k, h in enumerate(self.held):
+            for s in h.touched_by:
+                found[s][k] = None
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def made(self) -> tuple[int, ...]:
+        """The bytes each step allocates if it takes over nothing."""
+        found = [0] * len(self.ops)
+        for h in self.held:
+            if h.producer is not None:
+                found[h.producer] += h.bytes
+        return tuple(found)
+
+    @cached_property
+    def givers(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the storages whose blocks it can hand on, if they die there."""
+        found: list[list[int]] = [[] for _ in self.ops]
+        for out, inp in self.gives:
+            producer = self.held[out].producer
+            assert producer is not None, "an input takes over nothing"
+            found[producer].append(inp)
+        return tuple(map(tuple, found))
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -53,10 +90,11 @@ class Steps:
 def steps_of(program: Program, options: Options) -> Steps:
     """The top operations of a program as steps; memory counted as the options say.
 
-    Except that no block is handed over: which ones can be depends on the order.
+    Blocks are handed over where the order lets them and sizes are equal: never less is counted
+    than the liveness engine counts.
     """
-    policy = replace(ACCOUNTINGS[options.accounting].policy, in_place=False)
-    live = Liveness(program, policy)
+    policy = ACCOUNTINGS[options.accounting].policy
+    live = Liveness(program, replace(policy, in_place=False))
     deps = dependences(program)
     step_of = [0] * len(deps.names)
     for k, op in enumerate(program.ops):
@@ -76,4 +114,24 @@ def steps_of(program: Program, options: Options) -> Steps:
         users = tuple(dict.fromkeys(step_of[u] for u in s.users))
         producer = None if s.producer is None else step_of[s.producer]
         held.append(Held(s.name, s.bytes, producer, users, s.freeable))
-    return Steps(program.ops, tuple(map(tuple, before)), tuple(map(tuple, after)), tuple(held))
+    edges = tuple(map(tuple, before)), tuple(map(tuple, after))
+    if not policy.in_place:
+        return Steps(program.ops, *edges, tuple(held))
+    return Steps(program.ops, *edges, tuple(held), *_hand_overs(program, held))
+
+
+def _hand_overs(
+    program: Program, held: list[Held]
+) -> tuple[tuple[tuple[int, int], ...], frozenset[str]]:
+    """What `Steps.gives` and `Steps.movable` say of a program."""
+    place = {h.name: k for k, h in enumerate(held)}
+    top = {op.name: k for k, op in enumerate(program.ops)}
+    pairs = possible_pairs(program)
+    gives = []
+    for pair in pairs:
+        if pair.out not in place or pair.inp not in place or pair.op not in top:
+            continue
+        out, inp = held[place[pair.out]], held[place[pair.inp]]
+        if out.bytes == inp.bytes and out.producer == top[pair.op] and inp.ends:
+            gives.append((place[pair.out], place[pair.inp]))
+    return tuple(gives), frozenset(pair.out for pair in pairs)

@@ -8,7 +8,8 @@ needs    the same device and kind, no dependence between them, the peak in budge
 
 from __future__ import annotations
 
-from treadle.analysis.cost import Roofline
+from treadle.analysis.cost import Roofline, work_of
+from treadle.analysis.deps import dependences
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.effects import effects
@@ -28,11 +29,11 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
         return program
     model = Roofline(program)
     small = [op for op in program.ops if _is_small(op, model) or isinstance(_kind(op), Space)]
-    if len(small) < 2:
+    batches = _batches(program, small) if len(small) > 1 else []
+    if not batches:
         return program
     board = Board(program, ctx, policy)
     board.enter_groups(lambda kept, gone: None)
-    batches = _batches(program, small, board)
     found: dict[int, list[Operation]] = {}
     for batch in batches:
         for host, members in _combined(batch, board, ctx, policy.combine):
@@ -45,24 +46,33 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
 def _is_small(op: Operation, model: Roofline) -> bool:
     if not all(isinstance(leaf, Loop) for leaf in op.leaves) or not isinstance(op, Loop | Fused):
         return False
-    launch = model.device_of(op).launch_ns
-    return launch >= WORTH * model.op_ns(op)
+    device = model.device_of(op)
+    moved = work_of(model.program, op).bytes / device.gigabytes_per_second
+    return device.launch_ns >= WORTH * (moved + device.launch_ns)
 
 
-def _batches(program: Program, small: list[Operation], board: Board) -> list[list[Operation]]:
+def _batches(program: Program, small: list[Operation]) -> list[list[Operation]]:
     """Kernels of one level of the dependence graph, on one device, with or without reductions.
 
     Kernels of one level do not depend on each other.
     """
-    level: dict[int, int] = {}
-    for op in program.ops:
-        at = board.group_of(board.deps.position[op.leaves[0].name]) if op.leaves else -1
-        before = [level.get(p, 0) + 1 for p in board.order.predecessors(at)] if at >= 0 else []
-        level[at] = max(before, default=0)
+    deps = dependences(program)
+    owner = [0] * len(deps.names)
+    for k, op in enumerate(program.ops):
+        for leaf in op.leaves:
+            owner[deps.position[leaf.name]] = k
+    # The program's order is valid, so every source has its level before its targets ask for it.
+    level = [0] * len(program.ops)
+    for position, name in enumerate(deps.names):
+        mine = owner[position]
+        for d in deps.into[deps.position[name]]:
+            other = owner[d.source]
+            if other != mine:
+                level[mine] = max(level[mine], level[other] + 1)
+    at = {op.name: level[k] for k, op in enumerate(program.ops)}
     rows: dict[tuple[object, ...], list[Operation]] = {}
     for op in small:
-        at = board.group_of(board.deps.position[op.leaves[0].name])
-        rows.setdefault((level[at], op.device, _kind(op)), []).append(op)
+        rows.setdefault((at[op.name], op.device, _kind(op)), []).append(op)
     return [row for row in rows.values() if len(row) > 1]
 
 

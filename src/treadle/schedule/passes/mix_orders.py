@@ -122,6 +122,8 @@ def _side(op: Operation, program: Program) -> Side | None:
     if not reducing:
         return None
     steps = max(leaf.body.space.numel_hint for leaf in reducing)
+    if steps < LEAST_STEPS // 2:
+        return None  # far too small: not worth a look at what it reads
     rows = min(hint(leaf.body.domain.numel) for leaf in reducing)
     reads: dict[str, list[Touch]] = {}
     written: set[str] = set()

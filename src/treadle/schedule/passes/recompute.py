@@ -17,6 +17,7 @@ from treadle.ir.effects import effects
 from treadle.ir.inline import inlined
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.ir.spec import violations
+from treadle.schedule.policy import policy_named
 
 LONGEST = 6
 """Statements of a producer that are still cheap to repeat."""
@@ -24,6 +25,8 @@ LONGEST = 6
 
 def recompute(program: Program, ctx: Ctx) -> Program:
     """Repeat cheap producers in the loops that read them."""
+    if not policy_named(ctx.options.policy).recompute:
+        return program
     cheap = {
         op.name for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op, program)
     }

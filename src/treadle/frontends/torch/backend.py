@@ -1,0 +1,81 @@
+"""The backend Dynamo calls: `torch.compile(model, backend="treadle")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from treadle.core.errors import UsageError
+from treadle.core.options import Options
+from treadle.core.suggest import suggestion_notes
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.compile import Settings, compile_graph
+from treadle.frontends.torch.decompositions import decompositions
+
+NAME = "treadle"
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {"policy": "fast"},
+    "max-autotune-no-cudagraphs": {"policy": "fast"},
+}
+"""TorchInductor's mode names, and what each means here."""
+OWN = ("strict",)
+"""Options of the backend itself, besides those of `Options`."""
+
+
+def treadle(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    dynamic: bool | None = None,
+) -> Callable[..., Any]:
+    """Compile a captured graph; what Dynamo calls with the graph and fake inputs."""
+    return compile_with(read_settings(mode, options), gm, example_inputs)
+
+
+def compile_with(
+    settings: Settings, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """Compile a captured graph, forward and backward, with the given settings."""
+
+    def compiler(name: str, is_backward: bool = False) -> Callable[..., Any]:
+        return partial(_compile, name, settings, is_backward)
+
+    return compat.aot_compile(
+        gm,
+        example_inputs,
+        forward=compiler("forward"),
+        backward=compiler("backward", is_backward=True),
+        inference=compiler("graph"),
+        decompositions=decompositions(),
+    )
+
+
+def _compile(
+    name: str,
+    settings: Settings,
+    is_backward: bool,
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+) -> Callable[..., Any]:
+    donated = compat.donated_inputs() if is_backward else ()
+    return compile_graph(gm, name, settings, donated)
+
+
+def read_settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
+    """The settings behind `mode=` and `options=`; unknown names are refused with the known ones."""
+    if mode is not None and mode not in MODES:
+        notes = suggestion_notes(mode, list(MODES), "modes")
+        raise UsageError(f"unknown mode '{mode}'", code="OPT002", notes=notes)
+    asked = {**MODES[mode or "default"], **(options or {})}
+    own = {key: asked.pop(key) for key in OWN if key in asked}
+    strict = own.get("strict", False)
+    if not isinstance(strict, bool):
+        raise UsageError(f"option strict cannot be {strict!r}", code="OPT002")
+    return Settings(Options.from_env().with_(**asked), strict)

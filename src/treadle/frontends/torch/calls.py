@@ -1,0 +1,222 @@
+"""Calls of the ATen operator itself: what is not lowered, and matrix products and convolutions.
+
+A `TorchCall` remembers the Python function and its arguments with holes: `Hole(k)` is argument
+number k of the program's call (a buffer or a run-time size, which passes may rename), `Window` a
+buffer seen with other sizes and strides, `Held` a Python object made by an earlier call or given
+by the caller. Everything else is a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from treadle.frontends.torch.values import Index, Lazy, Opaque, Realised
+from treadle.index import Expr
+from treadle.ir.types import Layout
+
+if TYPE_CHECKING:
+    from treadle.frontends.torch.lowering import GraphLowering
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Argument number `position` of the program's call."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A buffer, argument number `position`, seen through another layout."""
+
+    position: int
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Held:
+    """A Python object known by name at run time."""
+
+    name: str
+
+
+@dataclass
+class TorchCall:
+    """A Python function, its arguments with holes, and where its results go."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_single: bool = True
+    """Whether the function returns one thing rather than several."""
+    results: list[tuple[int, str, bool]] = field(default_factory=list)
+    """(position among the results, name, whether it is an object rather than a buffer)."""
+
+
+class Holes:
+    """The arguments of the program's call so far; gives each its hole."""
+
+    def __init__(self) -> None:
+        self.args: list[Any] = []
+        self._known: dict[object, int] = {}
+
+    def add(self, key: object, arg: Any) -> int:
+        """The position of an argument, added the first time it is seen."""
+        if key not in self._known:
+            self._known[key] = len(self.args)
+            self.args.append(arg)
+        return self._known[key]
+
+
+def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
+    """An argument of a node with holes for everything that is known at run time only."""
+    if isinstance(arg, torch.fx.Node):
+        return _hole(graph, graph.value(arg), holes)
+    if isinstance(arg, list | tuple):
+        items = [template(graph, a, holes) for a in arg]
+        return tuple(items) if isinstance(arg, tuple) else items
+    if isinstance(arg, dict):
+        return {key: template(graph, a, holes) for key, a in arg.items()}
+    if isinstance(arg, slice):
+        parts = [template(graph, a, holes) for a in (arg.start, arg.stop, arg.step)]
+        return slice(*parts)
+    return arg
+
+
+def _hole(graph: GraphLowering, value: Any, holes: Holes) -> Any:
+    if isinstance(value, Lazy | Realised):
+        where = graph.realise(value, f"{graph.current}_arg")
+        position = holes.add(where.buffer.name, where.buffer)
+        if where.layout == where.buffer.layout:
+            return Hole(position)
+        return Window(position, where.layout)
+    if isinstance(value, Expr):
+        return value.value if value.value is not None else Hole(holes.add(value, value))
+    if isinstance(value, Opaque):
+        if value.name in graph.builder.buffers:
+            holes.add(value.name, graph.builder.buffers[value.name])
+        return Held(value.name)
+    if isinstance(value, list | tuple):
+        return type(value)([_hole(graph, v, holes) for v in value])
+    return value
+
+
+def describe(arg: Any) -> str:
+    """A template as text: calls that differ in it are different calls."""
+    if isinstance(arg, Hole):
+        return f"%{arg.position}"
+    if isinstance(arg, Window):
+        at = arg.layout
+        return f"%{arg.position}{_text(at.sizes)}{_text(at.strides)}+{at.offset}"
+    if isinstance(arg, Held):
+        return f"held {arg.name}"
+    if isinstance(arg, list | tuple):
+        return "[" + ", ".join(map(describe, arg)) + "]"
+    if isinstance(arg, dict):
+        return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in arg.items()) + "}"
+    if isinstance(arg, torch.nn.Module):
+        return f"module {id(arg)}"
+    return str(arg)
+
+
+def _text(numbers: Index) -> str:
+    return "(" + ", ".join(map(str, numbers)) + ")"
+
+
+def add_call(graph: GraphLowering, node: Any) -> Any:
+    """Append the call of a node's own operator; gives the value of its result."""
+    holes = Holes()
+    args = template(graph, tuple(node.args), holes)
+    kwargs = template(graph, dict(node.kwargs), holes)
+    val = node.meta.get("val")
+    is_single = not isinstance(val, list | tuple)
+    call = TorchCall(graph.callable_of(node), args, kwargs, is_single)
+    writes, values = [], []
+    for position, one in enumerate([val] if is_single else val):
+        value, buffer = _result(graph, node, one)
+        values.append(value)
+        if buffer is not None:
+            call.results.append((position, buffer, isinstance(value, Opaque)))
+            writes.append(buffer)
+    changed = mutated_arguments(node)
+    mutates = []
+    for arg in changed:
+        value = graph.value(arg)
+        where = graph.realise(value, f"{graph.current}_arg")
+        graph.settle(where.buffer.name, node)
+        mutates.append(where.buffer.name)
+    name = graph.fresh_op(node.name)
+    has_effects = _has_effects(node) or any(is_object for _, _, is_object in call.results)
+    graph.builder.extern(
+        target_name(node.target),
+        holes.args,
+        writes,
+        mutates=mutates,
+        name=name,
+        origins=graph.origins,
+        attrs={"call": f"{describe(args)} {describe(kwargs)}"},
+        has_side_effects=has_effects or not (writes or mutates),
+    )
+    graph.calls[name] = call
+    if changed and not writes:
+        return graph.value(changed[0])
+    return values[0] if is_single else type(val)(values) if type(val) is list else tuple(values)
+
+
+def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]:
+    """The value of one result and the buffer or object it is known by."""
+    if val is None:
+        return None, None
+    if graph.is_representable(val):
+        if mutated_arguments(node):
+            return graph.value(mutated_arguments(node)[0]), None
+        sizes = graph.sizes.exprs(val.shape)
+        strides = graph.dense(sizes, val)
+        element = graph.type_of(val)
+        buffer = graph.builder.buffer(graph.fresh(node.name), element, sizes, strides)
+        return Realised(buffer, buffer.layout), buffer.name
+    name = graph.fresh(node.name)
+    graph.builder.token(name)
+    return Opaque(name), name
+
+
+def mutated_arguments(node: Any) -> list[Any]:
+    """The nodes a call changes in place, by the operator's own schema."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    found = []
+    for position, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is None or not info.is_write:
+            continue
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+        found += [a for a in _flat(given) if isinstance(a, torch.fx.Node)]
+    return found
+
+
+def _flat(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _has_effects(node: Any) -> bool:
+    """Whether a call does more than compute: random state, assertions, things we cannot see."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return isinstance(target, torch._ops.HigherOrderOperator)
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return True
+    if target.namespace == "aten" and not target._schema.returns:
+        return True
+    return target.namespace not in ("aten", "prims")
+
+
+def target_name(target: Any) -> str:
+    """How the program names a call: `aten.mm.default`, or a Python function's name."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+        return str(target)
+    return str(getattr(target, "__name__", target))

@@ -1,0 +1,112 @@
+"""What differs between the versions of torch we run on (2.11 to 2.13), in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+
+def symbol_range(shape_env: Any, symbol: Any) -> tuple[int | None, int | None]:
+    """The least and the largest value torch promises for a size, None where it promises none."""
+    ranges = getattr(shape_env, "var_to_range", None) or {}
+    found = ranges.get(symbol)
+    if found is None:
+        return None, None
+    return _finite(found.lower), _finite(found.upper)
+
+
+def _finite(bound: Any) -> int | None:
+    # torch writes "no bound" as a symbol for infinity, which is no Integer.
+    if not getattr(bound, "is_Integer", isinstance(bound, int)):
+        return None
+    value = int(bound)
+    return value if abs(value) < 2**62 else None
+
+
+def symbol_hint(shape_env: Any, symbol: Any) -> int | None:
+    """The value a size had when the graph was captured."""
+    for name in ("backed_var_to_val", "var_to_val"):
+        values = getattr(shape_env, name, None)
+        if values is not None and symbol in values:
+            return int(values[symbol])
+    return None
+
+
+def aot_compile(
+    gm: Any,
+    inputs: Sequence[Any],
+    *,
+    forward: Callable[..., Any],
+    backward: Callable[..., Any],
+    inference: Callable[..., Any],
+    decompositions: Any,
+) -> Callable[..., Any]:
+    """The graph through AOTAutograd: functional forward and backward graphs for our compilers."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    whole = aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=backward,
+        inference_compiler=inference,
+        decompositions=decompositions,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    compiled: Callable[..., Any] = whole(gm, inputs)
+    return compiled
+
+
+def make_boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Mark a function as taking one list of arguments, which it empties."""
+    function._boxed_call = True  # type: ignore[attr-defined]
+    return function
+
+
+def donated_inputs() -> tuple[int, ...]:
+    """Positions of inputs of the backward graph that nobody looks at afterwards."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    found: Iterable[int] = getattr(metadata, "bw_donated_idxs", None) or ()
+    return tuple(found)
+
+
+def core_decompositions() -> dict[Any, Any]:
+    """torch's own table for core ATen, as a new dict."""
+    from torch._decomp import core_aten_decompositions
+
+    return dict(core_aten_decompositions())
+
+
+def decompositions_of(operators: Iterable[Any]) -> dict[Any, Any]:
+    """torch's decompositions of the given operators, of those that have one."""
+    from torch._decomp import get_decompositions
+
+    return dict(get_decompositions(list(operators)))
+
+
+def register_backend(function: Callable[..., Any], name: str) -> None:
+    """Make a backend known to Dynamo; harmless if the entry point did so already."""
+    from torch._dynamo import list_backends
+    from torch._dynamo import register_backend as register
+
+    if name not in list_backends(exclude_tags=()):
+        register(function, name=name)
+
+
+def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    """Another window onto a tensor's memory, `offset` elements after its first.
+
+    Autograd takes it for a tensor of its own, not for a view.
+    """
+    guards: Any = torch._C._dynamo.guards
+    return guards._reinterpret_tensor(tensor, sizes, strides, offset)
+
+
+def has_overload(name: str) -> bool:
+    """Whether this torch has an overload called `name` (`aten.add.Tensor`)."""
+    library, packet, overload = name.split(".")
+    found = getattr(getattr(torch.ops, library), packet, None)
+    return found is not None and overload in found.overloads()

@@ -1,0 +1,46 @@
+"""Which ATen operators torch takes apart before we see the graph.
+
+torch's table for core ATen, plus operators whose decomposition is made of loops that fuse well,
+less everything we lower natively and what is faster as one library call.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.table import TABLE
+
+ALSO = (
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update_functional", "_batch_norm_no_update", "batch_norm_backward",
+    "elu", "leaky_relu", "hardtanh", "linalg_vector_norm", "dist", "lift", "narrow_copy",
+    "permute_copy", "view_copy", "unbind_copy", "_to_copy", "angle", "lcm", "addmv",
+    "grid_sampler_2d", "rrelu_with_noise_backward", "tril_indices", "triu_indices",
+    "upsample_bilinear2d",
+)  # fmt: skip
+NOT = (
+    # Its backward stays one call, so the forward must too: they share what is saved.
+    "_scaled_dot_product_flash_attention_for_cpu",
+    # Random numbers must be drawn as eager draws them.
+    "bernoulli", "uniform", "normal", "exponential", "geometric", "cauchy", "log_normal",
+    "native_dropout", "rand_like", "randn_like", "randint", "randint_like",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def decompositions() -> dict[Any, Any]:
+    """The table AOTAutograd is given."""
+    table = compat.core_decompositions()
+    packets = [getattr(torch.ops.aten, name) for name in ALSO if hasattr(torch.ops.aten, name)]
+    table.update(compat.decompositions_of(packets))
+    for operator in list(table):
+        name = str(operator)
+        packet = name.removeprefix("aten.").partition(".")[0].rstrip("_")
+        if name in TABLE or packet in NOT:
+            del table[operator]
+    return table

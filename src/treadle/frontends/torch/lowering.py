@@ -1,0 +1,375 @@
+"""A captured ATen graph becomes a program: every node a computation, a view, or a call."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from treadle.frontends.torch.calls import TorchCall, add_call
+from treadle.frontends.torch.node import Node
+from treadle.frontends.torch.origins import origins_of
+from treadle.frontends.torch.promotion import known_type, our_type
+from treadle.frontends.torch.realise import (
+    dense_strides,
+    is_cheap,
+    is_too_long,
+    realise,
+    write_loop,
+)
+from treadle.frontends.torch.symbols import Sizes, is_unbacked
+from treadle.frontends.torch.table import TABLE
+from treadle.frontends.torch.values import Index, Lazy, NotLowered, Opaque, Realised, Tensor
+from treadle.index import Symbol
+from treadle.ir.build import ProgramBuilder
+from treadle.ir.program import Program
+from treadle.ir.types import DType, Layout
+
+
+@dataclass
+class Lowered:
+    """A program and what running it on torch tensors needs besides."""
+
+    program: Program
+    calls: dict[str, TorchCall]
+    tensors: list[tuple[int, str]]
+    """(position among the graph's inputs, buffer)."""
+    objects: list[tuple[int, str]]
+    """(position, name) of inputs that only calls look at."""
+    numbers: list[tuple[int, str]]
+    """(position, size) of inputs that are run-time sizes."""
+    constants: dict[str, Any]
+    """Tensors the graph holds itself, by buffer."""
+    outputs: list[Any]
+    """What is returned: windows, names of objects, sizes, constants."""
+    mutated: frozenset[str]
+    """Inputs that change."""
+    fallbacks: list[tuple[str, str]] = field(default_factory=list)
+    """(overload, reason) of every call that stands for an operator without loops."""
+    lowered: int = 0
+    """How many nodes became loops or views."""
+
+
+class GraphLowering:
+    """Lowers one graph, node by node."""
+
+    def __init__(self, gm: torch.fx.GraphModule, name: str, donated: Sequence[int] = ()) -> None:
+        self.gm, self.donated = gm, frozenset(donated)
+        self.builder = ProgramBuilder(name)
+        self.sizes = Sizes(_shape_env(gm))
+        self.env: dict[Any, Any] = {}
+        self.calls: dict[str, TorchCall] = {}
+        self.origins: tuple[str, ...] = ()
+        self.current = ""
+        self._names: set[str] = set()
+        self._ops: set[str] = set()
+        self._mutated: set[str] = set()
+        self._owners: dict[str, object] = {}
+        self._position = 0
+        self.out = Lowered(Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
+
+    # -- names and values ------------------------------------------------------------------
+    def fresh(self, name: str) -> str:
+        """An unused name for a buffer."""
+        return _unused(name, self._names)
+
+    def fresh_op(self, name: str) -> str:
+        """An unused name for an operation."""
+        return _unused(name, self._ops)
+
+    def value(self, node: Any) -> Any:
+        """The value of a node that was lowered before."""
+        return self.env[node]
+
+    def realise(self, value: Tensor, name: str) -> Realised:
+        """A value in memory."""
+        if isinstance(value, Realised):
+            return value
+        if value.home is None:
+            where = self.fresh(name)
+            while where in self._ops:
+                where = self.fresh(name)
+            self._ops.add(where)
+            realise(self.builder, where, value, self.origins)
+        assert value.home is not None
+        return value.home
+
+    def callable_of(self, node: Any) -> Callable[..., Any]:
+        """The Python function a node calls."""
+        target: Callable[..., Any] = node.target
+        return target
+
+    # -- what torch says -------------------------------------------------------------------
+    def is_representable(self, val: Any) -> bool:
+        """Whether a result can be a buffer: a plain CPU tensor of known sizes and type."""
+        if not isinstance(val, torch.Tensor) or val.layout is not torch.strided:
+            return False
+        if val.device.type != "cpu" or known_type(val.dtype) is None or val.is_quantized:
+            return False
+        try:
+            self.sizes.exprs((*val.shape, *val.stride()))
+        except NotLowered:
+            return False
+        return True
+
+    def type_of(self, val: Any) -> DType:
+        """Our element type of a fake tensor."""
+        return our_type(val.dtype)
+
+    def dense(self, sizes: Index, val: Any) -> Index:
+        """torch's strides of a result, if they are dense; row-major ones otherwise."""
+        return dense_strides(sizes, self.sizes.exprs(val.stride()))
+
+    # -- the graph -------------------------------------------------------------------------
+    def run(self) -> Lowered:
+        """The whole graph, lowered."""
+        for node in self.gm.graph.nodes:
+            self.current = node.name
+            self.origins = origins_of(node)
+            HANDLERS[node.op](self, node)
+        self.builder.sizes.update(self.sizes.declared)
+        self.out.program = self.builder.build()
+        self.out.mutated = frozenset(self._mutated)
+        self._check_sizes()
+        return self.out
+
+    def _check_sizes(self) -> None:
+        shown = {name for _, name in self.out.numbers}
+        for _, name in self.out.tensors:
+            sizes = self.builder.buffers[name].layout.sizes
+            shown.update(n.name for n in sizes if isinstance(n, Symbol))
+        hidden = sorted(set(self.sizes.declared) - shown)
+        if hidden:
+            raise NotLowered(f"no input shows the size {hidden[0]}")
+
+    def placeholder(self, node: Any) -> None:
+        """An input: a buffer, a run-time size, or an object that calls are given."""
+        position, self._position = self._position, self._position + 1
+        val = node.meta.get("val")
+        if self.is_representable(val):
+            sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
+            name = self.fresh(node.name)
+            donated = position in self.donated
+            element = self.type_of(val)
+            buffer = self.builder.input(name, element, sizes, strides=strides, donated=donated)
+            self.env[node] = Realised(buffer, buffer.layout)
+            self.out.tensors.append((position, name))
+            self._owners[name] = _storage_of(val)
+        elif isinstance(val, torch.SymInt) and not _has_unbacked(val):
+            size = self.sizes.expr(val)
+            self.env[node] = size
+            if isinstance(size, Symbol):
+                self.out.numbers.append((position, size.name))
+        else:
+            name = self.fresh(node.name)
+            self.env[node] = Opaque(name)
+            self.out.objects.append((position, name))
+
+    def get_attr(self, node: Any) -> None:
+        """A tensor the graph holds becomes an input; anything else is handed to calls."""
+        held: Any = self.gm
+        for part in node.target.split("."):
+            held = getattr(held, part)
+        if self.is_representable(held) and type(held) in (torch.Tensor, torch.nn.Parameter):
+            name = self.fresh(node.name)
+            sizes, strides = self.sizes.exprs(held.shape), self.sizes.exprs(held.stride())
+            buffer = self.builder.input(name, self.type_of(held), sizes, strides=strides)
+            self.env[node] = Realised(buffer, buffer.layout)
+            self.out.constants[name] = held
+        else:
+            self.env[node] = held
+
+    def call_function(self, node: Any) -> None:
+        """An operator: by the table, or as a call."""
+        self.env[node] = self._finished(node, self._lowered(node))
+
+    def _lowered(self, node: Any) -> Any:
+        if node.target is operator.getitem:
+            source = self.env.get(node.args[0])
+            if isinstance(source, list | tuple):
+                return source[node.args[1]]
+            return add_call(self, node)
+        val = node.meta.get("val")
+        if isinstance(val, torch.SymInt | int) and not isinstance(val, bool):
+            try:
+                size = self.sizes.expr(val)
+                return size if size.value is None else size.value
+            except NotLowered:
+                return add_call(self, node)
+        reason = self._reason_for_call(node, val)
+        if reason is None:
+            try:
+                value = self._by_table(node)
+                self.out.lowered += 1
+                return value
+            except NotLowered as e:
+                reason = e.reason
+        self.out.fallbacks.append((str(node.target), reason))
+        return add_call(self, node)
+
+    def _reason_for_call(self, node: Any, val: Any) -> str | None:
+        if str(node.target) not in TABLE:
+            return "no lowering"
+        if any(isinstance(self.env[a], Opaque) for a in node.all_input_nodes):
+            return "an argument exists at run time only"
+        results = val if isinstance(val, list | tuple) else [val]
+        if not all(self.is_representable(v) for v in results if v is not None):
+            return "a result is no plain tensor"
+        return None
+
+    def _by_table(self, node: Any) -> Any:
+        args = [self._argument(a) for a in node.args]
+        kwargs = {key: self._argument(a) for key, a in node.kwargs.items()}
+        value = TABLE[str(node.target)](Node(self, node), *args, **kwargs)
+        self._check(node, value)
+        return value
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, torch.fx.Node):
+            return self.env[arg]
+        if isinstance(arg, list | tuple):
+            return [self._argument(a) for a in arg]
+        return arg
+
+    def _check(self, node: Any, value: Any) -> None:
+        """A lowering that disagrees with torch about a result is not used."""
+        val = node.meta.get("val")
+        pairs = zip(value, val, strict=True) if isinstance(val, list | tuple) else [(value, val)]
+        for made, wanted in pairs:
+            if made is None or wanted is None:
+                continue
+            sizes, element = self.sizes.exprs(wanted.shape), our_type(wanted.dtype)
+            if tuple(made.sizes) != sizes or made.dtype is not element:
+                found = f"{made.dtype}[{', '.join(map(str, made.sizes))}]"
+                want = f"{element}[{', '.join(map(str, sizes))}]"
+                raise NotLowered(f"its lowering gives {found}, torch says {want}")
+
+    def _finished(self, node: Any, value: Any) -> Any:
+        """The value as it is kept: realised now if the rules say so."""
+        if not isinstance(value, Lazy) or value.home is not None:
+            return value
+        val = node.meta.get("val")
+        if value.strides is None and isinstance(val, torch.Tensor):
+            value.strides = self.sizes.exprs(val.stride())
+        several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
+        if several or is_too_long(value):
+            self.realise(value, node.name)
+        return value
+
+    # -- mutation --------------------------------------------------------------------------
+    def settle(self, buffer: str, but: Any = None) -> None:
+        """Before `buffer` changes: values that still need what it holds are put elsewhere."""
+        self._mutated.add(buffer)
+        for node, value in list(self.env.items()):
+            if node is but or node.op == "placeholder" or not _is_used_later(node, self.env, but):
+                continue
+            self.env[node] = self._settled(value, buffer, node.name)
+
+    def _settled(self, value: Any, buffer: str, name: str) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)([self._settled(v, buffer, name) for v in value])
+        if isinstance(value, Lazy) and buffer in value.reads:
+            return self.realise(value, name)
+        if isinstance(value, Realised) and value.buffer.name == buffer:
+            return self._copied(value, name)
+        return value
+
+    def _copied(self, value: Realised, name: str) -> Realised:
+        copy = Lazy(value.sizes, value.dtype, value.load, value.reads)
+        return self.realise(copy, name)
+
+    def overwrite(self, target: Realised, value: Tensor, node: Any) -> None:
+        """Write a value over a window of a buffer."""
+        buffer = target.buffer.name
+        self.settle(buffer, node)
+        if buffer in value.reads and not (isinstance(value, Lazy) and value.home is not None):
+            if isinstance(value, Realised):
+                value = self._copied(value, node.name)
+            else:
+                value = self.realise(value, node.name)
+        name = self.fresh_op(f"{node.name}_write")
+        write_loop(self.builder, name, value, target.buffer, target.layout, self.origins)
+
+    # -- outputs ---------------------------------------------------------------------------
+    def output(self, node: Any) -> None:
+        """What the graph returns; each buffer with torch's own strides."""
+        results = node.args[0]
+        for arg in results if isinstance(results, list | tuple) else [results]:
+            self.out.outputs.append(self._output(arg))
+
+    def _output(self, arg: Any) -> Any:
+        value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
+        if not isinstance(value, Lazy | Realised):
+            return value
+        where = self.realise(value, arg.name)
+        val = arg.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            where = self._apart(where, val, arg.name)
+            wanted = self.sizes.exprs(val.stride())
+            if not _same_steps(where.layout, wanted):
+                moved = Lazy(where.sizes, where.dtype, where.load, where.reads, strides=wanted)
+                again = self.realise(moved, arg.name)
+                where = again if _same_steps(again.layout, wanted) else where
+        if where.buffer.name not in self.builder.outputs:
+            self.builder.returns(where.buffer)
+        return where
+
+    def _apart(self, where: Realised, val: Any, name: str) -> Realised:
+        """A result that shares memory with another tensor only if it does so in eager mode."""
+        mine = _storage_of(val)
+        theirs = self._owners.setdefault(where.buffer.name, mine)
+        if theirs == mine:
+            return where
+        copy = self._copied(where, name)
+        self._owners[copy.buffer.name] = mine
+        return copy
+
+
+def _same_steps(layout: Layout, wanted: Index) -> bool:
+    steps = zip(layout.sizes, layout.strides, wanted, strict=True)
+    return all(a is b or n.value in (0, 1) for n, a, b in steps)
+
+
+def _storage_of(val: Any) -> object:
+    """What two fake tensors have in common if one is a view of the other."""
+    return val.untyped_storage()._cdata
+
+
+def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
+    return any(user not in done and user is not current for user in node.users)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    unique, count = name, 0
+    while unique in taken:
+        count += 1
+        unique = f"{name}_{count}"
+    taken.add(unique)
+    return unique
+
+
+def _shape_env(gm: Any) -> Any:
+    for node in gm.graph.nodes:
+        val = node.meta.get("val")
+        fake = getattr(val, "fake_mode", None)
+        if fake is not None and fake.shape_env is not None:
+            return fake.shape_env
+        inner = getattr(val, "node", None)
+        if inner is not None and getattr(inner, "shape_env", None) is not None:
+            return inner.shape_env
+    return None
+
+
+def _has_unbacked(val: Any) -> bool:
+    return any(is_unbacked(s) for s in val.node.expr.free_symbols)
+
+
+HANDLERS: dict[str, Callable[[GraphLowering, Any], None]] = {
+    "placeholder": GraphLowering.placeholder,
+    "get_attr": GraphLowering.get_attr,
+    "call_function": GraphLowering.call_function,
+    "output": GraphLowering.output,
+}

@@ -1,0 +1,184 @@
+"""Values while a graph is lowered.
+
+    Realised   a window onto a buffer: sizes, strides, offset
+    Lazy       a computation of one element that no loop has been written for yet
+    Opaque     a Python object that exists at run time only (complex tensors, data-dependent sizes)
+
+Views are new windows, or index maps in front of a computation: they never copy. A `Lazy` is a
+function from loop indices to a body value; its consumers call it inside their own loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from treadle.index import Domain, Expr, Facts
+from treadle.ir.body import Body, Scalar, Stmt, value_symbol
+from treadle.ir.build_body import BodyBuilder, Value
+from treadle.ir.types import Buffer, DType, Layout
+
+Index: TypeAlias = tuple[Expr, ...]
+Inner: TypeAlias = "Callable[[LoopWriter, Index], Value]"
+
+
+class NotLowered(Exception):  # noqa: N818
+    """This node cannot become loops; the reason says why, and the ATen operator is called."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LoopWriter(BodyBuilder):
+    """A body builder that writes each computation once per place, and marks unproven accesses."""
+
+    def __init__(
+        self, buffers: dict[str, Buffer], extents: Sequence[Expr], reduce: Sequence[Expr] = ()
+    ) -> None:
+        super().__init__(buffers, extents, reduce)
+        self.space: Domain = self.domain + self.reduce if len(self.reduce) else self.domain
+        self._known: list[dict[object, Value]] = [{}]
+
+    @property
+    def at(self) -> Index:
+        """The iteration loops as coordinates."""
+        return tuple(self.domain.vars)
+
+    @property
+    def along(self) -> Index:
+        """The reduction loops as coordinates."""
+        return tuple(self.reduce.vars)
+
+    def once(self, key: object, write: Callable[[], Value]) -> Value:
+        """What `write` gives, written only the first time `key` is seen in view."""
+        for known in self._known:
+            if key in known:
+                return known[key]
+        value = write()
+        self._known[-1][key] = value
+        return value
+
+    def masked(self, mask: Value, other: Scalar, region: Callable[[], Value]) -> Value:
+        """`region()` where the mask holds; what is written inside is not in view outside."""
+
+        def inside() -> Value:
+            self._known.append({})
+            try:
+                return region()
+            finally:
+                self._known.pop()
+
+        return super().masked(mask, other, inside)
+
+    def simplify(self, e: Expr) -> Expr:
+        """An index expression, simpler where the loops allow it."""
+        return self.space.facts.simplify(e)
+
+    def build(self) -> Body:
+        """The frozen body; accesses that cannot be proved inside their buffer are checked."""
+        body = super().build()
+        facts = _facts(body)
+        if any(n.value == 0 for n in body.domain.extents):
+            return body
+        stmts = tuple([self._proved(s, facts) for s in body.stmts])
+        return replace(body, stmts=stmts)
+
+    def _proved(self, stmt: Stmt, facts: Facts) -> Stmt:
+        if stmt.op not in ("load", "store"):
+            return stmt
+        name, index = stmt.attrs[:2]
+        assert isinstance(name, str)
+        assert isinstance(index, Expr)
+        if facts.within(index, self.buffers[name].storage_numel):
+            return stmt
+        return stmt._replace(attrs=(*stmt.attrs[:-1], True))
+
+
+def _facts(body: Body) -> Facts:
+    from treadle.ir.spec_facts import facts_of
+
+    return facts_of(body)
+
+
+@dataclass(frozen=True, eq=False)
+class Realised:
+    """Elements in memory: a window onto the storage of `buffer`."""
+
+    buffer: Buffer
+    layout: Layout
+
+    @property
+    def sizes(self) -> Index:
+        """The size of each dimension."""
+        return self.layout.sizes
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.buffer.dtype
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The buffers a load touches."""
+        return frozenset({self.buffer.name})
+
+    @property
+    def parts(self) -> frozenset[object]:
+        """The computations a load repeats: none."""
+        return frozenset()
+
+    def load(self, k: LoopWriter, at: Index) -> Value:
+        """The element at the given coordinates."""
+        index = k.simplify(self.layout.index(at))
+        return k.once((self.buffer.name, index), lambda: k.load_at(self.buffer, index))
+
+
+@dataclass(eq=False)
+class Lazy:
+    """A computation of one element, given its coordinates."""
+
+    sizes: Index
+    dtype: DType
+    inner: Inner
+    own_reads: frozenset[str] = frozenset()
+    own_parts: frozenset[object] = frozenset()
+    """One mark per pointwise operation that is repeated wherever this is used."""
+    strides: Index | None = None
+    """How torch would lay it out, if that is known."""
+    home: Realised | None = field(default=None, repr=False)
+    """Where it lies once a loop has been written for it."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The buffers a load touches."""
+        return self.own_reads if self.home is None else self.home.reads
+
+    @property
+    def parts(self) -> frozenset[object]:
+        """The computations a load repeats."""
+        return self.own_parts if self.home is None else self.home.parts
+
+    def load(self, k: LoopWriter, at: Index) -> Value:
+        """The element at the given coordinates: computed here, or loaded if it is in memory."""
+        if self.home is not None:
+            return self.home.load(k, at)
+        return k.once((id(self), at), lambda: self.inner(k, at))
+
+
+@dataclass(eq=False)
+class Opaque:
+    """What only Python can hold: known at run time under `name`."""
+
+    name: str
+
+
+Tensor: TypeAlias = "Lazy | Realised"
+
+
+def as_index(k: LoopWriter, value: Value, size: Expr, wrap: bool = True) -> Expr:
+    """A value as a checked index into `size` elements; negative ones count from the end."""
+    key = ("indirect", value.number, size, wrap)
+    made = k.once(key, lambda: k.emit("indirect", [value], (size, wrap, True)))
+    return value_symbol(made.number)

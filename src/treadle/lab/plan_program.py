@@ -1,0 +1,195 @@
+"""What `treadle plan` says about programs: Treadle's own and those in Inductor dumps.
+
+before   the order of the file, memory counted as its maker counts it, nothing written in place
+after    what can be run: blocks handed over in place, with `--order` in a better order
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from treadle.analysis.accounting import ACCOUNTINGS
+from treadle.analysis.liveness import Liveness, Policy
+from treadle.core.errors import InputError
+from treadle.core.options import Options
+from treadle.ir.program import Program
+from treadle.ir.spec import verify
+from treadle.lab.files import kind_of, program_in
+from treadle.lab.output import emit, human_bytes, table
+from treadle.memory.csvio import print_csv
+from treadle.memory.draw_svg import plan_svg
+from treadle.memory.draw_text import curve_text, map_text
+from treadle.memory.from_program import PlanOptions
+from treadle.memory.plan_program import LiveAtPeak, PlannedProgram, plan_program
+from treadle.schedule.ordering.search import FoundOrder, find_order
+
+ORDER_SECONDS = 10.0
+SHOWN = 20
+KEYS = ("temp_bytes", "total_bytes", "plan_lower_bound", "peak_bytes", "peak_lower_bound")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the comparison: a program in some order, counted in some way."""
+
+    planned: PlannedProgram
+    bound: int
+
+    def to_json(self) -> dict[str, object]:
+        """The figures with the keys all commands share."""
+        p = self.planned
+        return {
+            "temp_bytes": p.total_bytes - p.output_bytes,
+            "total_bytes": p.total_bytes,
+            "plan_lower_bound": p.total_lower_bound,
+            "peak_bytes": p.peak.bytes,
+            "peak_lower_bound": self.bound,
+            "peak_at": p.peak.at,
+            "unshared_bytes": p.unshared_bytes,
+            "gap": round((p.total_bytes - p.total_lower_bound) / max(1, p.total_lower_bound), 6),
+            "method": p.solution.method,
+        }
+
+
+def run(text: str, path: str, args: argparse.Namespace) -> int:
+    """Plan the program as it stands and as it could run; 1 if the capacity is not met."""
+    start = time.perf_counter()
+    program = verify(program_in(text, path))
+    is_dump = kind_of(text) == "inductor_dump"
+    counted = ACCOUNTINGS[args.accounting or ("dump" if is_dump else "ours")]
+    given = replace(counted.policy, include_inputs=False)
+    real = Policy(include_inputs=bool(program.donated))
+    before = _planned(program, given, args)
+    found = _ordered(program, counted.name, args) if args.order else None
+    moved = program
+    if found is not None:
+        moved = program.with_ops(tuple([program.ops[k] for k in found.order]))
+    after = _planned(moved, given if args.accounting else real, args)
+    _write(args, after.planned)
+    errors = []
+    if args.capacity is not None and after.planned.total_bytes > args.capacity:
+        total = after.planned.total_bytes
+        errors.append(f"{total:,} bytes are over the capacity of {args.capacity:,}")
+    order = None if found is None else _order_json(found)
+    data: dict[str, object] = {"kind": kind_of(text), "file": path, "name": program.name}
+    data |= {**after.to_json(), "before": before.to_json(), "after": after.to_json()}
+    data |= {"order": order, "breakdown": [_row(r) for r in after.planned.breakdown]}
+    data |= {"seconds": round(time.perf_counter() - start, 3), "ok": not errors, "errors": errors}
+    emit(args.json, data, _lines(data, before, after, args))
+    return 1 if errors else 0
+
+
+def _planned(program: Program, policy: Policy, args: argparse.Namespace) -> Side:
+    options = PlanOptions(
+        alignment=args.alignment,
+        outputs_in_arena=args.outputs == "arena",
+        pack_into_outputs=args.outputs == "hosts",
+    )
+    planned = plan_program(
+        program, policy=policy, options=options, seconds=args.seconds, steps=args.steps,
+        effort=args.effort, seed=args.seed,
+    )  # fmt: skip
+    return Side(planned, planned.of.live.working_set_bound())
+
+
+def _ordered(program: Program, accounting: str, args: argparse.Namespace) -> FoundOrder:
+    """A better order, found by the accounting of the file's maker and by what can be run.
+
+    The order that is best with blocks handed over counts; the bound is that of the search.
+    """
+    seconds = ORDER_SECONDS if args.seconds is None else args.seconds
+    options = Options().with_(accounting=accounting)
+    found = find_order(program, options, seconds=seconds)
+    if args.accounting:
+        return found
+    real = Policy(include_inputs=False)
+    peaks = {}
+    for name, order in (("given", list(range(len(program.ops)))), ("found", found.order)):
+        moved = program.with_ops(tuple([program.ops[k] for k in order]))
+        peaks[name] = Liveness(moved, real).peak().bytes
+    if peaks["given"] < peaks["found"]:
+        return replace(found, order=list(range(len(program.ops))), method="given")
+    return found
+
+
+def _order_json(found: FoundOrder) -> dict[str, object]:
+    return {
+        "peak_bytes": found.peak,
+        "given_peak_bytes": found.given_peak,
+        "peak_lower_bound": found.bound,
+        "gap": round((found.peak - found.bound) / max(1, found.bound), 6),
+        "method": found.method,
+        "seconds": round(found.seconds, 3),
+        "tried": found.tried,
+    }
+
+
+def _row(row: LiveAtPeak) -> dict[str, object]:
+    place = None if row.place is None else f"{row.place.pool}+{row.place.offset}"
+    return {**row._asdict(), "place": place}
+
+
+def _write(args: argparse.Namespace, planned: PlannedProgram) -> None:
+    problem, plan = planned.of.problem, planned.plan
+    if args.out is not None:
+        _write_text(args.out, print_csv(problem, plan))
+    if args.svg is not None:
+        _write_text(args.svg, plan_svg(problem, plan, planned.lower_bound))
+
+
+def _write_text(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as f:
+            f.write(text)
+    except OSError as e:
+        found = e.strerror or str(e)
+        raise InputError(
+            file=path, expected="a file that can be written", found=found, code="TXT002"
+        ) from None
+
+
+def _lines(
+    data: Mapping[str, object], before: Side, after: Side, args: argparse.Namespace
+) -> Iterator[str]:
+    planned = after.planned
+    count = len(planned.of.problem.blocks)
+    yield f"memory plan for {data['name']}: {count} blocks, {len(planned.of.steps)} steps, valid"
+    left, right = before.to_json(), after.to_json()
+    yield from table([(k, left[k], right[k]) for k in KEYS], ("", "before", "after"))
+    yield f"no two storages sharing would take {human_bytes(before.planned.unshared_bytes)}"
+    gap = planned.total_bytes - planned.total_lower_bound
+    yield "the plan is as low as can be" if not gap else f"{gap:,} above the lower bound"
+    if data["order"] is not None:
+        yield from _order_lines(data["order"])
+    yield f"peak of {human_bytes(planned.peak.bytes)} at {planned.peak.at}; who is live there:"
+    rows = [
+        (r.storage, r.bytes, r.producer or "input", r.last_use or "kept", r.idle, _place(r))
+        for r in planned.breakdown[:SHOWN]
+    ]
+    yield from table(rows, ("storage", "bytes", "made by", "last use", "idle", "place"))
+    if len(planned.breakdown) > SHOWN:
+        rest = planned.breakdown[SHOWN:]
+        yield f"  and {len(rest)} more, {human_bytes(sum(r.bytes for r in rest))}"
+    if args.map:
+        yield from map_text(planned.of.problem, planned.plan)
+        yield from curve_text(planned.of.problem, planned.plan, planned.lower_bound)
+    errors = data["errors"]
+    assert isinstance(errors, list)
+    yield from errors
+    yield f"{planned.solution.method}, {data['seconds']} s"
+
+
+def _order_lines(order: object) -> Iterator[str]:
+    assert isinstance(order, dict)
+    yield (
+        f"order: {order['given_peak_bytes']:,} given, {order['peak_bytes']:,} found"
+        f" ({order['method']}), no order is below {order['peak_lower_bound']:,};"
+        f" {order['seconds']} s"
+    )
+
+
+def _place(row: LiveAtPeak) -> str:
+    return "its own" if row.place is None else f"{row.place.pool}+{row.place.offset}"
