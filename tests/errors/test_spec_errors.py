@@ -146,6 +146,14 @@ CASES: dict[str, tuple[str, str]] = {
         + body("%0 = load y[-i + 7]", "store y[i] = %0").replace("loop op", "loop flip"),
         "IR014 at flip: y is stored at i and touched at -i + 7 in the same body",
     ),
+    "IR014 sum": (
+        HEAD
+        + body(
+            "%0 = load y[i]", "%1 = load x[i]", "%2 = add %0, %1", "store y[i] = %2 mode atomic_add",
+            loops="for i in 8, j in 4",
+        ),  # fmt: skip
+        "IR014 at op: y is stored at i and touched at i in the same body",
+    ),
     "IR015": (
         HEAD + "buffer t : f32[8] on cpu\n" + COPY.replace("x[i]", "t[i]"),
         "IR015 at copy: it uses t, which nothing wrote before",

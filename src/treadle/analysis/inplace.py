@@ -100,14 +100,16 @@ def blocks_fit(c: Candidate) -> Verdict:
 
 
 def indices_agree(c: Candidate) -> Verdict:
-    """INP005: every access of both has one and the same index map, none of it from data."""
+    """INP005: every access of both walks the same way through the block, none of it from data."""
     both = [a for a in c.touches if a.storage in (c.out, c.inp)]
     for a in both:
         if a.map is None or a.is_indirect:
             shown = "the whole buffer" if a.map is None else str(a.map.index)
             return no("INP005", buffer=a.buffer, index=shown)
-        if a.map != both[0].map:
-            return no("INP005", left=str(both[0].map), right=str(a.map))
+        first = both[0].map
+        assert first is not None
+        if a.map != first and _walk(a.map) != _walk(first):
+            return no("INP005", left=str(first), right=str(a.map))
         if a.width != both[0].width:
             return no("INP005", left=f"{both[0].width} bytes", right=f"{a.width} bytes")
     first = both[0].map
@@ -115,6 +117,12 @@ def indices_agree(c: Candidate) -> Verdict:
     if not _visits_once(first):
         return no("INP005", index=str(first), why="two points may touch one element")
     return YES
+
+
+@lru_cache(maxsize=8192)
+def _walk(m: IndexMap) -> IndexMap:
+    """The addresses in order: members of a kernel may cut and call their loops differently."""
+    return m.sequence_form()
 
 
 @lru_cache(maxsize=8192)

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from math import gcd
 from typing import NamedTuple
 
-from treadle.index import Domain, Expr, Facts, Kind, Mod, Symbol, coefficient, substitute
+from treadle.index import (
+    Domain,
+    Expr,
+    Facts,
+    IndexMap,
+    Kind,
+    Mod,
+    Symbol,
+    coefficient,
+    substitute,
+)
 from treadle.index.apart import Span, never_meet
 from treadle.ir.body import Body, Stmt, number_of
 from treadle.ir.ops import OPS
@@ -97,7 +107,7 @@ def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]
                     ),
                 )
         mine = _Touch(program.storage_of(name), index, _width(program, name), mode)
-        others = [t for t in touches if _collide(mine, t, facts)]
+        others = [t for t in touches if _collide(mine, t, facts, body)]
         if others:
             where = "as a whole" if others[0].at is None else f"at {others[0].at}"
             yield (
@@ -123,7 +133,7 @@ def _touches(body: Body, program: Program) -> Iterator[_Touch]:
         yield _Touch(program.storage_of(name), index, _width(program, name), mode)
 
 
-def _collide(store: _Touch, other: _Touch, facts: Facts) -> bool:
+def _collide(store: _Touch, other: _Touch, facts: Facts, body: Body) -> bool:
     """Whether two points may touch one element through a store and another access."""
     if store.storage != other.storage:
         return False
@@ -133,6 +143,10 @@ def _collide(store: _Touch, other: _Touch, facts: Facts) -> bool:
     if same:
         # At one point it is a sequence; but two points may find the same index in data.
         assert store.at is not None
+        if store.mode != "plain" and not other.mode:
+            # What is added up must not be looked at while other points still add to it.
+            used = [(v, n) for v, n in body.space.items() if v in store.at.free or n.value != 1]
+            return not IndexMap(Domain(used), (store.at,)).is_injective()
         return any(s.kind is Kind.INDIRECT for s in store.at.free)
     if store.at is None or other.at is None:
         return True
