@@ -41,6 +41,8 @@ lint: $(STAMPS)/test ## format check, lint and types
 bench: $(STAMPS)/test ## run the benches and rewrite bench/results
 	$(PY) bench/index_algebra.py --save
 	$(PY) bench/graph_scale.py --save
+	$(PY) bench/memory_planner.py --save
+	$(PY) bench/ordering.py --save
 
 clean: ## remove everything that is not in git
 	git clean -fdXq

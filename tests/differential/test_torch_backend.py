@@ -99,7 +99,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "running sum": (lambda x: x.cumsum(1).cumsum(0), ((3, 7),)),
     "log sum exp": (lambda x: torch.logsumexp(x, 1), ((3, 7),)),
     "reshape of a transpose": (lambda x: x.t().reshape(2, -1) * 2, ((4, 6),)),
-    "views of a computation": (lambda x: (x * 2).permute(2, 0, 1)[1:, :, ::2].flatten(), ((3, 4, 5),)),
+    "views of a computation": (
+        lambda x: (x * 2).permute(2, 0, 1)[1:, :, ::2].flatten(),
+        ((3, 4, 5),),
+    ),
     "concatenation": (lambda x, y: torch.cat([x, y * 2, x], 1), ((3, 4), (3, 2))),
     "stack": (lambda x, y: torch.stack([x, y + 1], 1), ((3, 4), (3, 4))),
     "padding": (lambda x: F.pad(x * 2, (1, 2, 0, 1), value=3.0), ((3, 4),)),
@@ -169,7 +172,17 @@ def test_whole_numbers_are_promoted_as_in_eager(name: str) -> None:
     x, y = torch.randint(0, 2, (3, 4)).to(dtype), torch.randint(1, 3, (3, 4)).to(dtype)
 
     def function(x: Any, y: Any) -> Any:
-        shared = (x * y, x + 1, x + 0.5, x / y, x.sum(), x == y, x & y, x.any(), x.to(torch.float32))
+        shared = (
+            x * y,
+            x + 1,
+            x + 0.5,
+            x / y,
+            x.sum(),
+            x == y,
+            x & y,
+            x.any(),
+            x.to(torch.float32),
+        )
         return shared if dtype is torch.bool else (*shared, x // y, x % y, x - y, x.cumsum(0))
 
     for a, b in zip(compiled(function)(x, y), function(x, y), strict=True):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from itertools import permutations
+from random import Random
 
+from focused_programs import relays
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_programs import small_programs, ungrouped
 
 from treadle.analysis.accounting import PEER, figures
 from treadle.analysis.certificate import certify
+from treadle.analysis.liveness import Liveness
 from treadle.core.options import Options
 from treadle.ir.program import Program
 from treadle.ir.spec import violations
 from treadle.schedule.ordering.bound import lower_bound
 from treadle.schedule.ordering.construct import CONSTRUCTIONS
-from treadle.schedule.ordering.measure import peak_of
+from treadle.schedule.ordering.measure import curve_of, peak_of, recounted, walk_of
 from treadle.schedule.ordering.search import find_order
 from treadle.schedule.ordering.steps import steps_of
 
@@ -36,6 +40,47 @@ def test_bounds_and_orders_agree_with_all_orders(program: Program) -> None:
         order = build(steps)
         assert steps.is_valid(order)
         assert peak_of(steps, order) >= best
+
+
+@settings(max_examples=150)
+@given(st.one_of(relays(), small_programs(max_ops=7)))
+def test_the_bound_holds_for_all_orders_when_blocks_are_handed_over(program: Program) -> None:
+    program = ungrouped(program)
+    steps = steps_of(program, Options())
+    if len(steps) > 5:
+        return
+    bound = lower_bound(steps)
+    for order in permutations(range(len(steps))):
+        if steps.is_valid(list(order)):
+            moved = program.with_ops(tuple(program.ops[k] for k in order))
+            peak = Liveness(moved).peak().bytes
+            assert bound <= peak <= peak_of(steps, list(order))
+
+
+@settings(max_examples=150)
+@given(st.one_of(relays(), small_programs(max_ops=12)), st.randoms(use_true_random=False))
+def test_counting_a_part_again_gives_what_counting_all_gives(
+    program: Program, random: Random
+) -> None:
+    program = ungrouped(program)
+    steps = steps_of(program, Options(accounting=random.choice(("ours", "inductor"))))
+    order = list(range(len(steps)))
+    if not order:
+        return
+    for _ in range(8):
+        walk = walk_of(steps, order)
+        low = random.randrange(len(order))
+        high = random.randrange(low, len(order)) + 1
+        part = order[low:high]
+        random.shuffle(part)
+        changed = [*order[:low], *part, *order[high:]]
+        if not steps.is_valid(changed):
+            continue
+        whole = curve_of(steps, changed)
+        assert recounted(steps, walk, low, part, max(whole)) == whole[low:high]
+        assert (whole[:low], whole[high:]) == (walk.curve[:low], walk.curve[high:])
+        assert recounted(steps, walk, low, part, max(whole[low:high]) - 1) is None
+        order = changed
 
 
 @settings(max_examples=150)

@@ -138,6 +138,8 @@ def test_one_plan_serves_every_size(program: Program, options: PlanOptions, rand
         if general is not None:
             fits = {name: general.placements[name] for name in own.placements}
             problem = of.at(named(sizes))
-            found = [v for v in violations(problem, Plan(fits, general.height)) if v.code != "MEM011"]
+            found = [
+                v for v in violations(problem, Plan(fits, general.height)) if v.code != "MEM011"
+            ]
             assert not found, found
             assert_runs_in_place(of, general, sizes, random)

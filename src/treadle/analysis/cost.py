@@ -92,12 +92,12 @@ def _touched_bytes(program: Program, name: str, touches: list[Access], numel: in
     return min(reach, whole) * buffer.dtype.itemsize
 
 
-def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str]) -> Work:
+def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str], made: set[str]) -> Work:
+    """Work of loops in one kernel; what is `made` when they begin they need not read."""
     known = program.derive(accesses)
     read: dict[str, list[Access]] = {}
     written: dict[str, list[Access]] = {}
     numel, flops = 0, 0.0
-    made: set[str] = set()
     for leaf in leaves:
         numel = max(numel, leaf.body.space.numel_hint)
         flops += _flops(leaf)
@@ -123,13 +123,21 @@ def _flops(op: Loop) -> float:
 
 def _of_loop(program: Program, op: Operation) -> Work:
     assert isinstance(op, Loop)
-    return _of_loops(program, [op], frozenset())
+    return _of_loops(program, [op], frozenset(), set())
 
 
 def _of_call(program: Program, op: Operation) -> Work:
+    return _work_of_call(program, op, frozenset())
+
+
+def _work_of_call(program: Program, op: Operation, at_hand: frozenset[str]) -> Work:
+    """A call in a kernel: storages `at_hand` move no bytes."""
     of = effects(op)
     parts = program.derive(parts_of_tuples)
-    size = {n: parts.get(n, program.by_name[n].tensor_bytes) for n in of.touched}
+    size = {
+        n: 0 if program.storage_of(n) in at_hand else parts.get(n, program.by_name[n].tensor_bytes)
+        for n in of.touched
+    }
     fresh = program.derive(filled_first).get(op.name, frozenset())
     read = sum(size[n] for n in (*of.reads, *[m for m in of.mutates if m not in fresh]))
     return Work(read, sum(size[n] for n in (*of.writes, *of.mutates)), _call_flops(program, op))
@@ -186,12 +194,19 @@ def _of_nothing(program: Program, op: Operation) -> Work:
 def _of_kernel(program: Program, op: Operation) -> Work:
     """One kernel: buffers that live only inside it cost nothing."""
     assert isinstance(op, Group)
-    loops = [leaf for leaf in op.leaves if isinstance(leaf, Loop)]
-    total = _of_loops(program, loops, internal_storages(program, op))
+    inside = internal_storages(program, op)
+    made: set[str] = set()
+    total, loops = NOTHING, list[Loop]()
     for leaf in op.leaves:
-        if not isinstance(leaf, Loop):
-            total = total + work_of(program, leaf)
-    return total
+        if isinstance(leaf, Loop):
+            loops.append(leaf)
+            continue
+        total = total + _of_loops(program, loops, inside, made)
+        loops = []
+        if isinstance(leaf, Call):
+            total = total + _work_of_call(program, leaf, inside)
+            made.update(program.storage_of(n) for n in effects(leaf).writes)
+    return total + _of_loops(program, loops, inside, made)
 
 
 def internal_storages(program: Program, op: Group) -> frozenset[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Policy
 from treadle.core.errors import InputError
 from treadle.core.options import Options
 from treadle.ir.program import Program
@@ -63,11 +63,12 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
     given = replace(counted.policy, include_inputs=False)
     real = Policy(include_inputs=bool(program.donated))
     before = _planned(program, given, args)
-    found = _ordered(program, counted.name, args) if args.order else None
+    policy = given if args.accounting else real
+    found = _ordered(program, policy, args) if args.order else None
     moved = program
     if found is not None:
         moved = program.with_ops(tuple([program.ops[k] for k in found.order]))
-    after = _planned(moved, given if args.accounting else real, args)
+    after = _planned(moved, policy, args, None if found is None else found.bound)
     _write(args, after.planned)
     errors = []
     if args.capacity is not None and after.planned.total_bytes > args.capacity:
@@ -82,7 +83,9 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
-def _planned(program: Program, policy: Policy, args: argparse.Namespace) -> Side:
+def _planned(
+    program: Program, policy: Policy, args: argparse.Namespace, bound: int | None = None
+) -> Side:
     options = PlanOptions(
         alignment=args.alignment,
         outputs_in_arena=args.outputs == "arena",
@@ -92,27 +95,12 @@ def _planned(program: Program, policy: Policy, args: argparse.Namespace) -> Side
         program, policy=policy, options=options, seconds=args.seconds, steps=args.steps,
         effort=args.effort, seed=args.seed,
     )  # fmt: skip
-    return Side(planned, planned.of.live.working_set_bound())
+    return Side(planned, planned.of.live.working_set_bound() if bound is None else bound)
 
 
-def _ordered(program: Program, accounting: str, args: argparse.Namespace) -> FoundOrder:
-    """A better order, found by the accounting of the file's maker and by what can be run.
-
-    The order that is best with blocks handed over counts; the bound is that of the search.
-    """
+def _ordered(program: Program, policy: Policy, args: argparse.Namespace) -> FoundOrder:
     seconds = ORDER_SECONDS if args.seconds is None else args.seconds
-    options = Options().with_(accounting=accounting)
-    found = find_order(program, options, seconds=seconds)
-    if args.accounting:
-        return found
-    real = Policy(include_inputs=False)
-    peaks = {}
-    for name, order in (("given", list(range(len(program.ops)))), ("found", found.order)):
-        moved = program.with_ops(tuple([program.ops[k] for k in order]))
-        peaks[name] = Liveness(moved, real).peak().bytes
-    if peaks["given"] < peaks["found"]:
-        return replace(found, order=list(range(len(program.ops))), method="given")
-    return found
+    return find_order(program, Options(), seconds=seconds, policy=policy)
 
 
 def _order_json(found: FoundOrder) -> dict[str, object]:

@@ -198,9 +198,7 @@ class _Builder:
         self.declared = {b.name: k for k, b in enumerate(program.buffers)}
         self.inputs = {program.storage_of(n) for n in program.inputs}
         given = {program.storage_of(n) for n in program.outputs} - self.inputs
-        place = {
-            member: k for k, step in enumerate(live.timeline.order()) for member in step
-        }
+        place = {member: k for k, step in enumerate(live.timeline.order()) for member in step}
         self.end = max(1, len(live.timeline.order()))
         self.lives: dict[str, tuple[int, int]] = {}
         self.elsewhere: list[str] = []
@@ -237,10 +235,9 @@ class _Builder:
                 return
             if self.options.outputs_in_arena:
                 yield from self._group([last], None)
-            elif self.options.pack_into_outputs:
-                if chain and root not in self.inputs and self._all_fit(chain, last):
-                    yield from self._group([*chain, last], last)
-                    return
+            elif self._lives_in_output(chain, last):
+                yield from self._group([*chain, last], last)
+                return
         if root in self.inputs:
             if len(chain) > 1:
                 # The rest of its bytes is in use while the first heir is written.
@@ -254,8 +251,10 @@ class _Builder:
             lower, upper = self.lives[name]
             yield Tenant(name, lower, upper, group, host)
 
-    def _all_fit(self, chain: list[str], output: str) -> bool:
-        """Whether an output is large enough for all that hands over to it, at every size."""
+    def _lives_in_output(self, chain: list[str], output: str) -> bool:
+        """Whether an output takes in all that hands over to it: asked for, and fits at any size."""
+        if not self.options.pack_into_outputs or not chain or chain[0] in self.inputs:
+            return False
         of, facts = self.live.program.by_name, Facts()
         limit = of[output].storage_numel
         return all(
@@ -306,5 +305,3 @@ def _bytes_at(buffer: Buffer, values: Mapping[Symbol, int], count_gaps: bool) ->
     steps = [int(evaluate(s, values)) for s in layout.strides]
     reach = sum((n - 1) * s for n, s in zip(extents, steps, strict=True) if s > 0)
     return max(0, offset + reach + 1) * width
-
-

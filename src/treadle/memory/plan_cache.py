@@ -97,9 +97,7 @@ class PlanCache:
         return found.plan
 
     def _for_all(self, waste: float) -> Plan | None:
-        general = plan_for_all_sizes(
-            self.of, steps=self._steps, effort=self._effort, ctx=self._ctx
-        )
+        general = plan_for_all_sizes(self.of, steps=self._steps, effort=self._effort, ctx=self._ctx)
         if general is None:
             return None
         likely = plan_problem(self.of, steps=self._steps, effort="fast", ctx=self._ctx)

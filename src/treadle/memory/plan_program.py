@@ -137,9 +137,7 @@ def plan_problem(
     # Without a capacity everything has a place: a program's fixed blocks lie in hosts they fit.
     assert solution.plan is not None, f"no plan for {of.program.name}: {solution.verdict}"
     if ctx is not None:
-        ctx.journal.emit(
-            "plan", total_bytes=solution.height, plan_lower_bound=solution.lower_bound
-        )
+        ctx.journal.emit("plan", total_bytes=solution.height, plan_lower_bound=solution.lower_bound)
     return PlannedProgram(of, solution, solution.plan)
 
 

@@ -204,6 +204,8 @@ class CompiledProgram:
         arena = self._arena.take(where.total)
         # Storages that share memory may be born in bytes that are still being read.
         at_birth = memory.is_poisoned and self._plan is None
+        if memory.is_poisoned and not at_birth:
+            arena[...] = RUBBISH
 
         def begin(storage: str) -> None:
             if storage in own:
@@ -211,7 +213,12 @@ class CompiledProgram:
                 return
             pool, offset = where.spots[storage]
             host = arena if pool == ARENA else own[pool] if pool in own else memory.raw(pool)
-            memory.put(storage, host[offset:], is_fresh=at_birth)
+            width = self.program.by_name[storage].dtype.itemsize
+            place = host[offset:]
+            if pool != ARENA and int(place.ctypes.data) % width:
+                # A caller's memory may begin anywhere; what needs more gets memory of its own.
+                place = aligned_bytes(memory.nbytes(storage))
+            memory.put(storage, place, is_fresh=at_birth)
 
         with np.errstate(all="ignore"):
             if not at_birth:
@@ -293,3 +300,5 @@ def compile_program(
 
 
 NOT_COMPILED = "RUN011"
+RUBBISH = 0x5B
+"""What fresh memory is full of in a poisoned run whose storages share it."""

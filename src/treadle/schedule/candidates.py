@@ -41,8 +41,8 @@ def _readers_in_rows(kernels: list[Kernel], deps: Dependences) -> Iterator[tuple
         last: dict[object, int] = {}
         for user in users:
             kernel = kernels[user]
-            if kernel.fixed:
-                continue
+            if kernel.fixed or kernel.call is not None:
+                continue  # a call takes in only what makes its operands or uses its result
             version = versions.get((user, storage))
             if version is None:
                 continue

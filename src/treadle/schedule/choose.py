@@ -8,7 +8,7 @@ Nothing is built while asking; the timeline undoes what was only tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -23,8 +23,7 @@ from treadle.schedule.kernels import Kernel, kernels_of, rebuilt, storages_share
 from treadle.schedule.late import run_late
 from treadle.schedule.policy import Policy
 from treadle.schedule.reindex import aligned, can_align
-from treadle.schedule.rules.data import DATA_RULES
-from treadle.schedule.rules.form import FORM_RULES
+from treadle.schedule.rules.chain import RULES, rules_for
 from treadle.schedule.rules.pair import Pair
 from treadle.schedule.savings import Surroundings, saved_bytes
 from treadle.schedule.shapes import joined
@@ -149,7 +148,7 @@ class Search:
         first, second = (a, b) if self.board.before(a, b) else (b, a)
         one, other = self.kernels[first], self.kernels[second]
         pair = Pair.of(self.program, self.policy, one, other, tuple(storages_shared(one, other)))
-        verdict = check_rules(RULES, pair)
+        verdict = check_rules(rules_for(pair), pair)
         changed: Alignment | None = None
         if verdict.code == "FUS008" and self.policy.reindex:
             changed = self.align(pair)
@@ -174,7 +173,7 @@ class Search:
     def align(self, pair: Pair) -> Alignment | None:
         """Try to make the two meet by walking a pointwise one in the other's order."""
         for mover, other in ((pair.first, pair.second), (pair.second, pair.first)):
-            if pair.space is None or not mover.space.is_pointwise:
+            if pair.space is None or not mover.space.is_pointwise or mover.call is not None:
                 continue
             if mover.space.total is not pair.space.total:
                 continue
@@ -219,7 +218,6 @@ class Search:
 
 
 MEMORY_CODES = frozenset({"FUS011", "FUS013"})
-RULES: tuple[Callable[[Pair], Verdict], ...] = (*FORM_RULES, *DATA_RULES)
 
 
 def choose_groups(program: Program, ctx: Ctx, policy: Policy) -> Grouping:

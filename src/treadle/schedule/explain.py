@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, explain_rules, no, yes
 from treadle.ir.program import Program
-from treadle.schedule.choose import RULES, Search
+from treadle.schedule.choose import Search
 from treadle.schedule.kernels import storages_shared
 from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import PIPELINE
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import policy_named
+from treadle.schedule.rules.chain import rules_for
 from treadle.schedule.rules.pair import Pair
 
 
@@ -95,7 +96,7 @@ def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdic
     shared = tuple(storages_shared(one, other))
     pair = Pair.of(program, search.policy, one, other, shared)
     found: list[tuple[str, Verdict]] = []
-    for rule in RULES:
+    for rule in rules_for(pair):
         answer = explain_rules((rule,), pair) if pair.space is not None or not found else []
         found.extend(answer)
         if answer and not answer[0][1] and answer[0][1].code == "FUS004":

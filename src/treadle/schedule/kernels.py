@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from treadle.analysis.access import Access, accesses, loop_accesses
 from treadle.index import Expr, hint
 from treadle.ir.effects import effects
-from treadle.ir.program import Loop, Operation, Program, Template
+from treadle.ir.program import Loop, Operation, Program
+from treadle.schedule.open_calls import call_touches, opens, result_space
 from treadle.schedule.shapes import ONE, Space, quotient, space_of
 from treadle.schedule.touches import Touch, outer_walk
 
@@ -20,7 +21,7 @@ class Kernel:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "device", "fixed", "leaves", "members", "name", "scans", "space", "statements", "template",
+        "call", "device", "fixed", "leaves", "members", "name", "scans", "space", "statements",
         "touches", "uses",
     )  # fmt: skip
 
@@ -31,7 +32,8 @@ class Kernel:
         self.members = [position]
         self.leaves = 1
         self.device = op.device
-        self.template = isinstance(op, Template)
+        self.call: int | None = None
+        """The member that is a template or a user's kernel, if one is."""
         self.space = Space((ONE,))
         self.touches: dict[str, list[Touch]] = {}
         self.uses: dict[str, int] = {}
@@ -50,6 +52,11 @@ class Kernel:
         else:
             of = effects(op)
             self.uses = {program.storage_of(n): 1 for n in of.touched}
+            if opens(op, program):
+                self.fixed, self.call = False, position
+                self.space = result_space(op, program)
+                for touch in call_touches(op, program):
+                    self.touches.setdefault(touch.storage, []).append(touch)
 
     def writes(self, storage: str) -> bool:
         """Whether a member stores to it."""
@@ -61,7 +68,7 @@ class Kernel:
         self.members = sorted([*self.members, *other.members])
         self.leaves += other.leaves
         self.scans = self.scans or other.scans
-        self.template = self.template or other.template
+        self.call = other.call if self.call is None else self.call
         self.statements += other.statements
         for storage, theirs in other.touches.items():
             mine = self.touches.get(storage)
@@ -77,7 +84,7 @@ class Kernel:
 def _meaning(t: Touch) -> object:
     if t.path is None:
         return (t.is_write, t.mode, t.computed) if t.computed is not None else t
-    return t.is_write, t.mode, t.level, t.path
+    return t.is_write, t.mode, t.level, t.path, t.access.width
 
 
 def same_point(a: Touch, b: Touch) -> bool:
@@ -88,6 +95,8 @@ def same_point(a: Touch, b: Touch) -> bool:
     """
     if a.is_indirect or b.is_indirect or a.path is None or b.path is None:
         return False
+    if a.access.width != b.access.width:
+        return False  # the same index of a narrower view is another place
     if a.level is b.level:
         return a.path is b.path
     coarse, fine = (a, b) if _is_coarser(a.level, b.level) else (b, a)

@@ -36,10 +36,14 @@ class Policy:
     """Run operations late before fusing, which leaves room under the peak."""
     max_moves: int = 64
     """How many operations in between may be moved out of the way of one fusion."""
+    user_epilogues: bool = False
+    """Let loops follow a user's kernel element by element in its launch."""
     combine: int = 1024
     """How many independent kernels may share one launch; 1: none."""
     mix_orders: bool = True
     """Reductions of rows and of columns over the same data in one kernel."""
+    split: str = "gpu"
+    """Where reductions with few points become two stages: `never`, `gpu`, `always`."""
     merge_duplicates: bool = True
     recompute: bool = True
     """Compute cheap values again where they are read."""
@@ -55,11 +59,12 @@ POLICIES: dict[str, Policy] = {
         Policy("balanced", "fewest bytes moved with a peak not above the unfused one"),
         Policy("fast", "fewest bytes moved, the peak may grow by a quarter", peak_factor=1.25),
         Policy("memory", "no fusion that raises the peak, no shared launches", never_raise=True,
-               combine=1),
+               combine=1, split="never"),
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
                peak_factor=None, max_buffers=10**6, max_statements=10**9, max_levels=2,
                small_kernel=1 << 62, max_moves=10**6, late=False, combine=1, recompute=False,
-               lower_peak=False, mix_orders=True, merge_duplicates=False, search="rounds"),
+               lower_peak=False, mix_orders=True, merge_duplicates=False, search="rounds",
+               split="never"),
     )
 }  # fmt: skip
 

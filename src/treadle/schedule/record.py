@@ -134,17 +134,18 @@ def replay(program: Program, schedule: Schedule) -> Program:
     known = {**program.by_name, **part.by_name}
     missing = [n for n in schedule.buffers if n not in known]
     named = [n for node in schedule.structure for n in _names(node)]
-    missing += [n for n in named if n not in leaves]
+    missing += [n for n in named if n not in leaves and n not in changed]
     if missing:
         raise _misfit(f"'{missing[0]}', which the program does not have")
     gone = set(schedule.dropped)
-    left = [n for n in leaves if n not in gone]
+    # Operations that a pass made are written out as a whole.
+    left = [n for n in leaves if n not in gone] + [n for n in changed if n not in leaves]
     if sorted(left) != sorted(named):
         raise _misfit("other operations than the program has")
 
     def build(node: Node) -> Operation:
         if isinstance(node, str):
-            op = changed.get(node, leaves[node])
+            op = changed[node] if node in changed else leaves[node]
             return replace(op, after=tuple(a for a in op.after if a not in gone))
         members = node["members"]
         assert isinstance(members, list)

@@ -23,6 +23,8 @@ def can_align(a: Touch, b: Touch) -> bool:
     """Whether the two walk through the same addresses, once each, only in another order."""
     if a.path is None or b.path is None or a.level is not b.level:
         return False
+    if a.access.width != b.access.width:
+        return False
     return a.path is not b.path and as_set(a.path) is as_set(b.path)
 
 

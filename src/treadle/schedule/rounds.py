@@ -19,9 +19,10 @@ from treadle.core.context import Ctx
 from treadle.core.garbage import paused_collection
 from treadle.core.verdict import Verdict, check_rules, no, yes
 from treadle.ir.program import Program
-from treadle.schedule.choose import RULES, Grouping, Search
+from treadle.schedule.choose import Grouping, Search
 from treadle.schedule.kernels import Kernel, same_point, storages_shared
 from treadle.schedule.policy import Policy
+from treadle.schedule.rules.chain import rules_for
 from treadle.schedule.rules.pair import Pair
 
 ROUNDS = 10
@@ -96,7 +97,7 @@ class Rounds(Search):
         first, second = (a, b) if self.board.before(a, b) else (b, a)
         one, other = self.kernels[first], self.kernels[second]
         pair = Pair.of(self.program, self.policy, one, other, tuple(storages_shared(one, other)))
-        verdict = check_rules(RULES, pair)
+        verdict = check_rules(rules_for(pair), pair)
         changed = None
         if verdict.code == "FUS008" and may_reorder and not one.device.startswith("cpu"):
             changed = self.align(pair) if _equally_many_loops(pair) else None

@@ -27,7 +27,7 @@ class Surroundings:
 
 def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surroundings) -> int:
     """Bytes that need not be moved if b's work joins a's."""
-    if joined(a.space, b.space) is None:
+    if joined(a.space, b.space) is None and b.call is None:
         return _sum_of_shared(a, b, shared)
     total = 0
     for storage in shared:

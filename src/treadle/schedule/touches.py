@@ -53,6 +53,22 @@ class Touch:
                 self.path = walk(self.domain, index)
         self.bytes = _bytes(access, program)
 
+    @classmethod
+    def of_call(cls, access: Access, program: Program) -> Touch:
+        """An access of a call: element by element in `access.map`, or the buffer as a whole."""
+        touch = cls.__new__(cls)
+        touch.access, touch.storage = access, access.storage
+        touch.is_write, touch.mode = access.is_write, access.mode
+        touch.is_indirect = access.map is None
+        touch.computed = touch.domain = touch.path = None
+        touch.level = program.by_name[access.buffer].numel
+        if access.map is not None:
+            touch.domain = access.map.domain
+            touch.level = touch.domain.numel
+            touch.path = walk(touch.domain, access.map.index)
+        touch.bytes = _bytes(access, program)
+        return touch
+
     @property
     def is_plain_write(self) -> bool:
         """Whether it replaces elements without looking at them."""

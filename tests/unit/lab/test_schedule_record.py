@@ -92,4 +92,4 @@ def test_why_tells_what_every_rule_said(
     assert all(r["ok"] for r in story["rules"])
     assert story["decided"][0]["code"] == "FUS000"
     assert main(["why", files["program"], "softmax", "update"]) == 0
-    assert "one kernel: norm_scale_norm_apply_softmax_update" in capsys.readouterr().out
+    assert "one kernel: sum_max_exp_0" in capsys.readouterr().out

@@ -68,7 +68,7 @@ def test_all_passes_run_and_are_journaled(tmp_path: Path) -> None:
     events = list(ctx.journal.events("pass"))
     assert [e["name"] for e in events] == [p.name for p in PIPELINE if p.only_after is None]
     changed = {e["name"] for e in events if e["changed"]}
-    assert changed == {"fuse", "merge-loops"}
+    assert changed == {"fuse", "merge-loops", "name-kernels"}
     assert len(result.ops) == 1
     again = context(tmp_path / "again")
     assert run_pipeline(result, again) is result
@@ -78,8 +78,8 @@ def test_changed_programs_are_dumped_unchanged_ones_are_not(tmp_path: Path) -> N
     run_pipeline(demo_program(), context(tmp_path))
     written = sorted(f.name for f in tmp_path.iterdir())
     numbers = {p.name: k for k, p in enumerate(PIPELINE, 1)}
-    names = [f"{numbers['fuse']:03d}.after_fuse.txt"]
-    names.append(f"{numbers['merge-loops']:03d}.after_merge_loops.txt")
+    changed = ("fuse", "merge-loops", "name-kernels")
+    names = [f"{numbers[n]:03d}.after_{n.replace('-', '_')}.txt" for n in changed]
     assert written == names
     text = (tmp_path / names[-1]).read_text()
     assert show_program(parse_program(text)) == text

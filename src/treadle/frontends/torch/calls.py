@@ -171,9 +171,9 @@ def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]
     """The value of one result and the buffer or object it is known by."""
     if val is None:
         return None, None
-    if graph.is_representable(val):
-        if mutated_arguments(node):
-            return graph.value(mutated_arguments(node)[0]), None
+    if graph.is_representable(val) and mutated_arguments(node):
+        return graph.value(mutated_arguments(node)[0]), None
+    if graph.is_representable(val) and not _is_view(node, val):
         sizes = graph.sizes.exprs(val.shape)
         strides = graph.dense(sizes, val)
         element = graph.type_of(val)
@@ -182,6 +182,13 @@ def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]
     name = graph.fresh(node.name)
     graph.builder.token(name)
     return Opaque(name), name
+
+
+def _is_view(node: Any, val: Any) -> bool:
+    """Whether a result shares the memory of an argument: then it must stay torch's own view."""
+    mine = val.untyped_storage()._cdata
+    given = [a.meta.get("val") for a in node.all_input_nodes]
+    return any(x.untyped_storage()._cdata == mine for x in given if isinstance(x, torch.Tensor))
 
 
 def mutated_arguments(node: Any) -> list[Any]:

@@ -7,6 +7,7 @@ error itself.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
 from treadle.core.options import Options
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.lowering import GraphLowering, Lowered
+from treadle.frontends.torch.lowering import Lowered, lower_graph
 from treadle.frontends.torch.origins import source_line
 from treadle.frontends.torch.runner import Runner
 from treadle.ir.program import Program
@@ -66,9 +67,8 @@ def compile_graph(
     where = _foreign_device(gm)
     if where is not None:
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
-    lowering = GraphLowering(gm, name, donated)
     try:
-        lowered = lowering.run()
+        lowered = lower_graph(gm, name, donated)
         if settings.observe is not None:
             settings.observe(lowered)
         runner = make_runner(lowered, settings)
@@ -76,7 +76,7 @@ def compile_graph(
         if settings.strict:
             raise
         reason = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
-        return _eager(gm, "TOR001", reason, _line_of(gm, lowering.current))
+        return _eager(gm, "TOR001", reason, _line_of(gm, reason))
     if runner is None:
         return _eager(gm, "TOR003", "no C compiler was found")
     return _boxed(runner)
@@ -119,9 +119,12 @@ def _foreign_device(gm: torch.fx.GraphModule) -> str | None:
     return None
 
 
-def _line_of(gm: torch.fx.GraphModule, name: str) -> str | None:
-    lines = [source_line(node) for node in gm.graph.nodes if node.name == name]
-    return lines[0] if lines else None
+def _line_of(gm: torch.fx.GraphModule, reason: str) -> str | None:
+    """The user's line behind the node a message names, else behind the first node that has one."""
+    words = set(re.findall(r"\w+", reason))
+    lines = [(node.name in words, source_line(node)) for node in gm.graph.nodes]
+    known = [(named, line) for named, line in lines if line]
+    return max(known, key=lambda one: one[0])[1] if known else None
 
 
 def _eager(

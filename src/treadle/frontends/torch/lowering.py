@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from treadle.frontends.torch.promotion import known_type, our_type
 from treadle.frontends.torch.realise import (
     dense_strides,
     is_cheap,
+    is_spread,
     is_too_long,
     realise,
     write_loop,
@@ -23,7 +24,7 @@ from treadle.frontends.torch.realise import (
 from treadle.frontends.torch.symbols import Sizes, is_unbacked
 from treadle.frontends.torch.table import TABLE
 from treadle.frontends.torch.values import Index, Lazy, NotLowered, Opaque, Realised, Tensor
-from treadle.index import Symbol
+from treadle.index import Symbol, as_expr
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
@@ -53,11 +54,29 @@ class Lowered:
     """How many nodes became loops or views."""
 
 
+def lower_graph(gm: torch.fx.GraphModule, name: str, donated: Sequence[int] = ()) -> Lowered:
+    """The graph as a program; nodes whose loops turn out not to be writable become calls."""
+    banned: dict[str, str] = {}
+    while True:
+        try:
+            return GraphLowering(gm, name, donated, banned).run()
+        except NotLowered as e:
+            if e.node is None or e.node in banned:
+                raise
+            banned[e.node] = e.reason
+
+
 class GraphLowering:
     """Lowers one graph, node by node."""
 
-    def __init__(self, gm: torch.fx.GraphModule, name: str, donated: Sequence[int] = ()) -> None:
-        self.gm, self.donated = gm, frozenset(donated)
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        name: str,
+        donated: Sequence[int] = (),
+        banned: Mapping[str, str] | None = None,
+    ) -> None:
+        self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(name)
         self.sizes = Sizes(_shape_env(gm))
         self.env: dict[Any, Any] = {}
@@ -206,13 +225,19 @@ class GraphLowering:
                 self.out.lowered += 1
                 return value
             except NotLowered as e:
+                if e.node is not None and e.node != node.name:
+                    raise
                 reason = e.reason
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+                reason = f"its lowering fails: {type(e).__name__}: {e}"
         self.out.fallbacks.append((str(node.target), reason))
         return add_call(self, node)
 
     def _reason_for_call(self, node: Any, val: Any) -> str | None:
         if str(node.target) not in TABLE:
             return "no lowering"
+        if node.name in self.banned:
+            return self.banned[node.name]
         if any(isinstance(self.env[a], Opaque) for a in node.all_input_nodes):
             return "an argument exists at run time only"
         results = val if isinstance(val, list | tuple) else [val]
@@ -304,18 +329,36 @@ class GraphLowering:
         value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
         if not isinstance(value, Lazy | Realised):
             return value
-        where = self.realise(value, arg.name)
         val = arg.meta.get("val")
-        if isinstance(val, torch.Tensor):
-            where = self._apart(where, val, arg.name)
+        if not isinstance(val, torch.Tensor):
+            where = self.realise(value, arg.name)
+        else:
             wanted = self.sizes.exprs(val.stride())
-            if not _same_steps(where.layout, wanted):
-                moved = Lazy(where.sizes, where.dtype, where.load, where.reads, strides=wanted)
-                again = self.realise(moved, arg.name)
-                where = again if _same_steps(again.layout, wanted) else where
+            exact = self._exact(value, wanted, arg.name)
+            where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
         if where.buffer.name not in self.builder.outputs:
             self.builder.returns(where.buffer)
         return where
+
+    def _exact(self, value: Tensor, wanted: Index, name: str) -> Realised | None:
+        """The value in new memory with just these strides; None if it lies so, or cannot."""
+        home = value if isinstance(value, Realised) else value.home
+        if home is not None and _same_steps(home.layout, wanted):
+            return None
+        if home is None and _same_steps(
+            Layout(value.sizes, dense_strides(value.sizes, wanted)), wanted
+        ):
+            return None
+        # Dimensions that are repeated without steps hold one element each.
+        pairs = list(zip(value.sizes, wanted, strict=True))
+        sizes = tuple([as_expr(1) if s.value == 0 and n.value != 0 else n for n, s in pairs])
+        if any(n.value == 0 for n in sizes) or not is_spread(sizes, wanted):
+            return None
+        target = self.builder.buffer(self.fresh(name), value.dtype, sizes, wanted)
+        part = Lazy(sizes, value.dtype, value.load, value.reads)
+        op = self.fresh_op(name)
+        write_loop(self.builder, op, part, target, target.layout, self.origins)
+        return Realised(target, Layout(tuple(value.sizes), wanted, target.layout.offset))
 
     def _apart(self, where: Realised, val: Any, name: str) -> Realised:
         """A result that shares memory with another tensor only if it does so in eager mode."""

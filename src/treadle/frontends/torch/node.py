@@ -75,7 +75,20 @@ class Node:
         known = [x for x in of if isinstance(x, Lazy | Realised)]
         reads = frozenset[str]().union(*[x.reads for x in known])
         parts = frozenset[object]({object()}).union(*[x.parts for x in known])
-        return Lazy(tuple(sizes), dtype, inner, reads, parts)
+        return Lazy(tuple(sizes), dtype, self._blamed(inner), reads, parts)
+
+    def _blamed(self, inner: Inner) -> Inner:
+        """The computation; if it cannot be written, which happens later, this node is to blame."""
+
+        def guarded(k: LoopWriter, at: Index) -> Value:
+            try:
+                return inner(k, at)
+            except NotLowered as e:
+                raise NotLowered(e.reason, e.node or self.name) from e
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+                raise NotLowered(f"its lowering fails: {e}", self.name) from e
+
+        return guarded
 
     def pointwise(
         self,

@@ -38,7 +38,13 @@ ROWS: Mapping[str, Lowering] = {
 }
 
 
-@lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default")
+@lowers("aten.new_full.default")
+def new_full(c: Node, self: Tensor, size: Any, fill_value: Any, **unused: Any) -> Tensor:
+    """One number everywhere."""
+    return filled(c, fill_value)
+
+
+@lowers("aten.full.default", "aten.full_like.default")
 def full(c: Node, like: Any, fill_value: Any, *unused: Any, **also_unused: Any) -> Tensor:
     """One number everywhere."""
     return filled(c, fill_value)

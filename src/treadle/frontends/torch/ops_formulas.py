@@ -115,13 +115,23 @@ ROWS: Mapping[str, Lowering] = {
     **elementwise("heaviside.default", _heaviside),
     **elementwise("deg2rad.default", lambda k, x: x * (math.pi / 180.0), INT_TO_FLOAT),
     **elementwise("rad2deg.default", lambda k, x: x * (180.0 / math.pi), INT_TO_FLOAT),
-    **elementwise("logit.default", lambda k, x: k.log(x / (1.0 - x)), INT_TO_FLOAT),
     **elementwise("relu6.default", lambda k, x: _clip(k, x, 0.0, 6.0)),
 }
 
 
 def _clip(k: LoopWriter, x: Value, low: float, high: float) -> Value:
     return k.minimum(k.maximum(x, k.constant(low, x.dtype)), k.constant(high, x.dtype))
+
+
+@lowers("aten.logit.default")
+def logit(c: Node, self: Tensor, eps: Any = None) -> Tensor:
+    """log(x / (1 - x)), x kept away from 0 and 1 by eps."""
+
+    def fn(k: LoopWriter, x: Value) -> Value:
+        kept = x if eps is None else _clip(k, x, float(eps), 1.0 - float(eps))
+        return k.log(kept / (1.0 - kept))
+
+    return c.pointwise(fn, self, kind=INT_TO_FLOAT)
 
 
 @lowers("aten.gelu.default")

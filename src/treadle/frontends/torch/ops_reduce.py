@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from treadle.frontends.torch.node import Node, converted, in_memory
+from treadle.frontends.torch.node import Node, converted, in_memory, number
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
@@ -47,7 +47,8 @@ def reduced(
             at[d] = var
         for var, d in zip(k.along, sorted(gone), strict=False):
             at[d] = var
-        values = combine(k, x.load(k, tuple(at)))
+        is_empty = any(n.value == 0 for n in along)
+        values = combine(k, number(k, 0, x.dtype) if is_empty else x.load(k, tuple(at)))
         for target, value in zip(targets, values, strict=True):
             place = tuple(k.at)
             if len(target.layout.sizes) != len(kept):

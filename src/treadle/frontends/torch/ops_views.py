@@ -9,7 +9,7 @@ from treadle.frontends.torch.node import Node, broadcast_at
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
-from treadle.index import Expr, Facts, as_expr, maximum
+from treadle.index import Expr, Facts, as_expr, maximum, product_of
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
 
@@ -335,19 +335,23 @@ def repeat(c: Node, self: Tensor, repeats: object) -> Tensor:
 @lowers("aten.roll.default")
 def roll(c: Node, self: Tensor, shifts: Any, dims: Sequence[int] = ()) -> Tensor:
     """Elements moved around in a circle."""
-    if not dims or any(n.value == 0 for n in self.sizes):
-        raise NotLowered("rolled as a whole")
+    if any(n.value == 0 for n in self.sizes):
+        return c.mapped(self, self.sizes, lambda at: at)
+    moves = shifts if isinstance(shifts, list) else [shifts]
+    if not dims:
+        flat = reshape(self, [product_of(self.sizes)])
+        return reshape(_rolled(c, flat, moves, [0]), self.sizes)
+    return _rolled(c, self, moves, dims)
+
+
+def _rolled(c: Node, x: Tensor, shifts: Sequence[Any], dims: Sequence[int]) -> Tensor:
     amounts: dict[int, Expr] = {}
-    for shift, dim in zip(shifts if isinstance(shifts, list) else [shifts], dims, strict=True):
-        d = along(self, dim)
+    for shift, dim in zip(shifts, dims, strict=True):
+        d = along(x, dim)
         amounts[d] = amounts.get(d, ZERO) + as_expr(shift)
 
     def place(at: Index) -> Index:
-        return tuple(
-            [
-                (i - amounts[d]) % n if d in amounts else i
-                for d, (i, n) in enumerate(zip(at, self.sizes, strict=True))
-            ]
-        )
+        pairs = enumerate(zip(at, x.sizes, strict=True))
+        return tuple([(i - amounts[d]) % n if d in amounts else i for d, (i, n) in pairs])
 
-    return c.mapped(self, self.sizes, place)
+    return c.mapped(x, x.sizes, place)

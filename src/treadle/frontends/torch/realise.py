@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.frontends.torch.values import Index, Lazy, LoopWriter, Realised, Tensor
-from treadle.index import Expr, as_expr, hint
+from treadle.index import Expr, Facts, as_expr, hint
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.ops import OPS
 from treadle.ir.program import Loop
@@ -58,6 +58,18 @@ def dense_strides(sizes: Index, strides: Index | None) -> Index:
             return plain
         step = step * sizes[d]
     return tuple(strides)
+
+
+def is_spread(sizes: Index, strides: Index) -> bool:
+    """Whether no two elements provably share memory."""
+    facts, reach = Facts(), as_expr(0)
+    for d in reversed(walk_order(sizes, strides)):
+        if sizes[d].value == 1:
+            continue
+        if not facts.less(reach, strides[d]):
+            return False
+        reach = reach + (sizes[d] - 1) * strides[d]
+    return True
 
 
 def walk_order(sizes: Index, strides: Index) -> list[int]:

@@ -7,12 +7,14 @@ becomes the storage itself where it lies as the program expects.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
+from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.codegen.host import Alloc, CallStep, Free, HostStep, Launch
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import Held, Hole, TorchCall, Window
@@ -38,12 +40,13 @@ class Spot(NamedTuple):
 class Memory:
     """What one run holds: tensors by storage, objects by name, addresses for the kernels."""
 
-    __slots__ = ("addresses", "objects", "tensors")
+    __slots__ = ("addresses", "error", "objects", "tensors")
 
     def __init__(self, count: int) -> None:
         self.tensors: dict[str, Any] = {}
         self.objects: dict[str, Any] = {}
-        self.addresses: list[int] = [0] * count
+        self.addresses: Any = (ctypes.c_void_p * max(count, 1))()
+        self.error: Any = (ctypes.c_int64 * ERROR_LENGTH)()
 
 
 Step = Callable[[Memory], None]
@@ -80,8 +83,8 @@ class Runner:
             return ()
         values = {name: int(given[position]) for position, name in self.lowered.numbers}
         for position, name in self.lowered.tensors:
-            shape = given[position].shape
-            for n, extent in zip(self.program.by_name[name].layout.sizes, shape, strict=True):
+            shape = given[position].shape if given[position] is not None else ()
+            for n, extent in zip(self.program.by_name[name].layout.sizes, shape, strict=False):
                 if isinstance(n, Symbol):
                     values.setdefault(n.name, int(extent))
         return tuple([(s.name, values[s.name]) for s in self.program.sizes])
@@ -123,6 +126,11 @@ class Bound:
         lowered, back = self.runner.lowered, []
         for position, name in lowered.tensors:
             tensor = given[position]
+            if tensor is None:  # a token that orders effects: torch passes nothing for it
+                tensor = torch.empty_strided(*self.spots[name][:2], dtype=self._element(name))
+            if tuple(tensor.shape) != self.spots[name].sizes and self.runner.place(name) is None:
+                memory.tensors[name] = tensor  # saved by an operator that broke its promise
+                continue
             placed = as_expected(tensor, self.spots[name])
             self.put(memory, name, placed)
             if name in lowered.mutated:
@@ -173,13 +181,18 @@ class Bound:
         calls = [s.op for s in steps if isinstance(s, CallStep)]
         return {name for op in calls for name in op.writes}
 
-    def _launch(self, numbers: Sequence[int]) -> Step:
-        kernels, first, last = self.runner.compiled.kernels, numbers[0], numbers[-1] + 1
+    def _launch(self, kernel_numbers: Sequence[int]) -> Step:
+        kernels = self.runner.compiled.kernels
+        first, last = kernel_numbers[0], kernel_numbers[-1] + 1
         assert kernels is not None
-        sizes = self.numbers
+        # All launches of a run share one array of addresses: `Kernels.run` would make one each.
+        entry, fail = kernels._entry, kernels._fail
+        sizes = (ctypes.c_int64 * max(len(self.numbers), 1))(*self.numbers)
 
         def launch(memory: Memory) -> None:
-            kernels.run(memory.addresses, sizes, first, last)
+            error = memory.error
+            if entry(memory.addresses, sizes, error, first, last):
+                fail(list(error))
 
         return launch
 
@@ -232,6 +245,10 @@ class Bound:
         spot, element = self.spots[name], self._element(name)
         if not isinstance(tensor, torch.Tensor):
             tensor = torch.as_tensor(tensor, dtype=element)
+        if tuple(tensor.shape) != spot.sizes and self.runner.place(name) is None:
+            # Some operators return other sizes than they promise; calls get what they expect.
+            memory.tensors[name] = tensor
+            return
         is_same = tensor.dtype is element and _lies(tensor, spot) and not tensor.is_neg()
         if not is_same or tensor.untyped_storage()._cdata in inputs:
             moved = torch.empty_strided(spot.sizes, spot.strides, dtype=element)

@@ -26,9 +26,11 @@ Inner: TypeAlias = "Callable[[LoopWriter, Index], Value]"
 class NotLowered(Exception):  # noqa: N818
     """This node cannot become loops; the reason says why, and the ATen operator is called."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, node: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.node = node
+        """The node to blame, where that is not the one being lowered."""
 
 
 class LoopWriter(BodyBuilder):

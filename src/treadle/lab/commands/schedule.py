@@ -19,6 +19,7 @@ from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.lab.files import kind_of, read_sound_program, read_text
 from treadle.lab.output import emit, human_bytes, table
+from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import Schedule, replay, schedule_of
@@ -79,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
             {k: e[k] for k in ("name", "changed", "seconds")} for e in ctx.journal.events("pass")
         ],
         "refusals": _refusals(ctx.journal),
+        "partitions": len(partitions(scheduled)),
+        "fewest_partitions": len(partitions(with_fewest_partitions(scheduled, options))),
         "seconds": seconds,
     }
     emit(args.json, data, _lines(counted, data))

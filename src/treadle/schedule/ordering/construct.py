@@ -3,6 +3,7 @@
 greedy     of the steps that may run, the one that adds least (frees most), nearest first
 deep       depth first from the results: one result at a time, larger operands first
 backwards  greedy on the reversed graph: late makers, read from the end
+levels     by the longest way from the start: what is a front in a grid of steps
 """
 
 from __future__ import annotations
@@ -131,8 +132,17 @@ def backwards(steps: Steps) -> list[int]:
     return order[::-1]
 
 
+def levels(steps: Steps) -> list[int]:
+    """Steps that are equally far from the start together, those given first in front."""
+    depth = [0] * len(steps)
+    for s in range(len(steps)):  # the given order is valid
+        depth[s] = max([depth[p] + 1 for p in steps.before[s]], default=0)
+    return sorted(range(len(steps)), key=lambda s: (depth[s], s))
+
+
 CONSTRUCTIONS: dict[str, Callable[[Steps], list[int]]] = {
     "greedy": greedy,
     "deep": deep,
     "backwards": backwards,
+    "levels": levels,
 }

@@ -79,23 +79,22 @@ def _levels(
 
     `last` may be that of another order of the same part: all it is asked is who ends in it.
     """
-    held, touches, made, givers = steps.held, steps.touches, steps.made, steps.givers
+    size, touches, givers = steps.sizes, steps.touches, steps.givers
     end = len(part) if high is None else high
-    seen: set[int] = set()
+    rises = [steps.made[step] for step in part]
     dies = [0] * len(part)
-    rises = [0] * len(part)
+    # From the end: whoever touches a storage first there is the last to touch it.
+    seen: set[int] = set()
     for k in range(len(part) - 1, -1, -1):
-        step = part[k]
-        falls, rise = 0, made[step]
-        new = [h for h in touches[step] if h not in seen and last[h] < end]
-        if new:
-            seen.update(new)
-            falls = sum([held[h].bytes for h in new])
-            for h in givers[step]:
-                if h in new:  # its block lives on under another name
-                    falls -= held[h].bytes
-                    rise -= held[h].bytes
-        dies[k], rises[k] = falls, rise
+        step, falls = part[k], 0
+        for h in touches[step]:
+            if h not in seen and last[h] < end:
+                seen.add(h)
+                if h in givers[step]:  # its block lives on under another name
+                    rises[k] -= size[h]
+                else:
+                    falls += size[h]
+        dies[k] = falls
     found = []
     for rise, falls in zip(rises, dies, strict=True):
         alive += rise

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.liveness import Liveness, Policy
 from treadle.core.options import Options
-from treadle.ir.program import Program
+from treadle.ir.program import Grouped, Program
 from treadle.schedule.ordering.bound import lower_bound
 from treadle.schedule.ordering.construct import CONSTRUCTIONS
 from treadle.schedule.ordering.improve import Budget, improved
@@ -38,11 +38,20 @@ class FoundOrder:
 
 
 def find_order(
-    program: Program, options: Options, *, seconds: float | None = 2.0, tries: int | None = None
+    program: Program,
+    options: Options,
+    *,
+    seconds: float | None = 2.0,
+    tries: int | None = None,
+    policy: Policy | None = None,
 ) -> FoundOrder:
-    """The best order found within the budget; deterministic if the budget is in tries."""
+    """The best order found within the budget; deterministic if the budget is in tries.
+
+    Memory counts as the options' accounting says, or as `policy` does.
+    """
     start = time.perf_counter()
-    steps = steps_of(program, options)
+    policy = policy or ACCOUNTINGS[options.accounting].policy
+    steps = steps_of(program, options, policy)
     given = list(range(len(steps)))
     bound = lower_bound(steps)
     tried = {"given": peak_of(steps, given)}
@@ -51,10 +60,13 @@ def find_order(
         for name, build in CONSTRUCTIONS.items():
             order = build(steps)
             best[name], tried[name] = order, peak_of(steps, order)
-        _improve(steps, best, tried, bound, seconds, tries)
-    policy = ACCOUNTINGS[options.accounting].policy
+        if min(tried.values()) > bound:
+            _improve(steps, best, tried, bound, seconds, tries)
     if policy.in_place:
-        tried = _with_hand_overs(program, policy, best)
+        tried = {**tried, **_with_hand_overs(program, policy, best, tried)}
+        if any(isinstance(op, Grouped) for op in program.ops):
+            # Members of a Grouped are steps of their own: less may live at once than was counted.
+            bound = min(bound, Liveness(program, policy).working_set_bound())
     name = min(tried, key=lambda n: (tried[n], list(tried).index(n)))
     return FoundOrder(
         order=best[name],
@@ -68,15 +80,18 @@ def find_order(
 
 
 def _with_hand_overs(
-    program: Program, policy: Policy, best: dict[str, list[int]]
+    program: Program, policy: Policy, best: dict[str, list[int]], tried: dict[str, int]
 ) -> dict[str, int]:
-    """The peaks with every block that an order lets be handed over in place.
+    """The peaks of the given order and of the best other, every hand-over counted.
 
-    The search counts only those of equal size.
+    The search counts only those of equal size, so never less than this; a whole analysis of each
+    order would cost more than the search.
     """
-    found = {}
-    for name, order in best.items():
-        moved = program.with_ops(tuple([program.ops[k] for k in order]))
+    found = {"given": Liveness(program, policy).peak().bytes}
+    others = [name for name in tried if name != "given"]
+    if others:
+        name = min(others, key=lambda n: (tried[n], others.index(n)))
+        moved = program.with_ops(tuple([program.ops[k] for k in best[name]]))
         found[name] = Liveness(moved, policy).peak().bytes
     return found
 

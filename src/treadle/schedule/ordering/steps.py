@@ -8,7 +8,7 @@ from functools import cached_property
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import possible_pairs
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import Liveness, Policy
 from treadle.core.options import Options
 from treadle.ir.program import Operation, Program
 
@@ -58,6 +58,11 @@ class Steps:
         return tuple(map(tuple, found))
 
     @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of each storage."""
+        return tuple(h.bytes for h in self.held)
+
+    @cached_property
     def made(self) -> tuple[int, ...]:
         """The bytes each step allocates if it takes over nothing."""
         found = [0] * len(self.ops)
@@ -87,13 +92,13 @@ class Steps:
         return all(place[p] < place[s] for s in range(len(self)) for p in self.before[s])
 
 
-def steps_of(program: Program, options: Options) -> Steps:
-    """The top operations of a program as steps; memory counted as the options say.
+def steps_of(program: Program, options: Options, policy: Policy | None = None) -> Steps:
+    """The top operations of a program as steps; memory counted as the options (or a policy) say.
 
     Blocks are handed over where the order lets them and sizes are equal: never less is counted
     than the liveness engine counts.
     """
-    policy = ACCOUNTINGS[options.accounting].policy
+    policy = policy or ACCOUNTINGS[options.accounting].policy
     live = Liveness(program, replace(policy, in_place=False))
     deps = dependences(program)
     step_of = [0] * len(deps.names)

@@ -13,8 +13,11 @@ from treadle.schedule.passes.lower_peak import lower_peak
 from treadle.schedule.passes.merge_duplicates import merge_duplicates
 from treadle.schedule.passes.merge_loops import merge_loops
 from treadle.schedule.passes.mix_orders import mix_orders
+from treadle.schedule.passes.name_kernels import name_kernels
+from treadle.schedule.passes.order_collectives import order_collectives
 from treadle.schedule.passes.recompute import recompute
 from treadle.schedule.passes.simplify_indices import simplify_indices
+from treadle.schedule.passes.split_reductions import split_reductions
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED),
@@ -24,13 +27,17 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("recompute", recompute, Stage.GROUPED),
     # Producers that nobody reads any more.
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED, only_after="recompute"),
+    Pass("split-reductions", split_reductions, Stage.GROUPED),
+    Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED, only_after="split-reductions"),
     # A low peak to begin with is what fusion must keep.
     Pass("lower-peak", lower_peak, Stage.GROUPED),
     Pass("fuse", fuse, Stage.GROUPED),
     Pass("mix-orders", mix_orders, Stage.GROUPED),
     Pass("combine-launches", combine_launches, Stage.GROUPED),
-    Pass("lower-peak", lower_peak, Stage.GROUPED),
+    # The last word on the order: what comes after moves nothing.
+    Pass("order-collectives", order_collectives, Stage.GROUPED, knows_given_peak=True),
     Pass("merge-loops", merge_loops, Stage.GROUPED),
+    Pass("name-kernels", name_kernels, Stage.GROUPED),
 )
 
 PASSES: Mapping[str, Pass] = {p.name: p for p in PIPELINE}

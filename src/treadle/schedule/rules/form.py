@@ -9,7 +9,7 @@ from treadle.schedule.rules.pair import Pair
 
 
 def both_are_loops(p: Pair) -> Verdict:
-    """FUS001: only loops are fused; calls, collectives and allocations are kernels of their own."""
+    """FUS001: loops are fused, and loops with a template; other calls are kernels of their own."""
     for kernel in (p.first, p.second):
         if kernel.fixed:
             op = p.program.leaves[kernel.members[0]]
@@ -69,12 +69,6 @@ def enough_points_at_once(p: Pair) -> Verdict:
     return no("FUS014", points=points, wanted=wanted, before=before)
 
 
-FORM_RULES = (
-    both_are_loops,
-    on_one_device,
-    spaces_agree,
-    enough_points_at_once,
-    not_too_many_members,
-    not_too_many_buffers,
-    body_not_too_long,
-)
+KIND_RULES = (both_are_loops, on_one_device)
+SPACE_RULES = (spaces_agree, enough_points_at_once)
+LIMIT_RULES = (not_too_many_members, not_too_many_buffers, body_not_too_long)

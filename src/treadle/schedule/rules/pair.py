@@ -31,4 +31,11 @@ class Pair:
         shared: tuple[str, ...],
     ) -> Pair:
         """The pair with its common space."""
-        return cls(program, policy, first, second, shared, joined(first.space, second.space))
+        before_call = first.call is None and second.call is not None
+        space = second.space if before_call else joined(first.space, second.space)
+        return cls(program, policy, first, second, shared, space)
+
+    @property
+    def is_prologue(self) -> bool:
+        """Whether loops come before a call: they run where the call reads, in its space."""
+        return self.first.call is None and self.second.call is not None

@@ -1,0 +1,182 @@
+"""split-reductions: give a reduction with few points enough of them, in two stages; or the reverse.
+
+before   s = sum(x)                                     1 point, 16777216 steps: one core works
+after    p[b] = sum(x[16384*b : 16384*(b+1)]) ; s = sum(p)     1024 points, then one
+needs    more steps than a launch costs; static loops that divide; nothing that needs rows twice
+keeps    every bit up to f32: partial sums are f64, rounded once. Sums of f64 stay in one stage
+
+The reverse where one stage has enough points, or is too small for its cores to matter: the second
+stage reduces by itself and the first is left to drop-dead-ops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from treadle.analysis.deps import Dependences, dependences
+from treadle.analysis.devices import DEVICES
+from treadle.analysis.duplicates import changed_later
+from treadle.analysis.inplace import boundary
+from treadle.core.context import Ctx
+from treadle.core.verdict import YES, Verdict, check_rules, no, yes
+from treadle.index import hint
+from treadle.ir.effects import effects
+from treadle.ir.program import Loop, Operation, Program
+from treadle.ir.types import DType
+from treadle.ir.typing import infer_types
+from treadle.schedule.one_stage import as_one_stage
+from treadle.schedule.policy import Policy, policy_named
+from treadle.schedule.two_stages import SPLITTABLE, Cut, Splitter, cuts, reduced_once
+
+LEAST_CHUNK = 256
+"""Steps that a block of the first stage has at least."""
+POINTS_PER_CORE = 8
+"""Points that the first stage should have."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A loop that might be cut."""
+
+    op: Loop
+    program: Program
+    policy: Policy
+
+    @property
+    def points(self) -> int:
+        """Independent points."""
+        return hint(self.op.body.domain.numel)
+
+    @property
+    def steps(self) -> int:
+        """Reduction steps per point."""
+        return hint(self.op.body.reduce.numel)
+
+    @property
+    def cores(self) -> int:
+        """Cores of the device."""
+        return DEVICES["cpu" if self.op.device.startswith("cpu") else "h100"].cores
+
+
+def has_few_points(c: Candidate) -> Verdict:
+    """SPL001: fewer points than cores want, and far more steps than a launch is worth."""
+    wanted = c.cores * c.policy.points_per_core
+    few = c.points < wanted and c.steps >= 2 * LEAST_CHUNK
+    if few and c.points * c.steps >= c.policy.small_kernel:
+        return YES
+    return no("SPL001", points=c.points, wanted=wanted, steps=c.steps)
+
+
+def reduces_once(c: Candidate) -> Verdict:
+    """SPL002: nothing needs the rows again once they are reduced."""
+    return YES if reduced_once(c.op.body) else no("SPL002", operation=c.op.name)
+
+
+def combines_exactly(c: Candidate) -> Verdict:
+    """SPL003: partial results combine to the same bits."""
+    types = infer_types(c.op.body, c.program.by_name)
+    for at in c.op.body.walk():
+        if at.stmt.op != "reduce" or at.number is None:
+            continue
+        kind, to = str(at.stmt.attrs[0]), types[at.number]
+        element = to[0] if isinstance(to, tuple) else to
+        rounds = kind in ("sum", "prod", "dot", "welford")
+        if kind not in SPLITTABLE or (rounds and element is DType.F64):
+            return no("SPL003", reduction=kind, element=str(element))
+    return YES
+
+
+def can_be_cut(c: Candidate) -> Verdict:
+    """SPL004: the reduction loops have a known length that divides."""
+    return YES if best_cut(c) is not None else no("SPL004", loops=str(c.op.body.reduce))
+
+
+RULES = (has_few_points, reduces_once, combines_exactly, can_be_cut)
+
+
+def best_cut(c: Candidate) -> Cut | None:
+    """The fewest blocks that give every core enough points, else as many as are long enough."""
+    reduce = c.op.body.reduce
+    fitting = [(k.blocks(reduce), k) for k in cuts(reduce)]
+    fitting = [(n, k) for n, k in fitting if c.steps // n >= LEAST_CHUNK]
+    enough = [x for x in fitting if x[0] * c.points >= c.cores * POINTS_PER_CORE]
+    if enough:
+        return min(enough, key=lambda x: x[0])[1]
+    return max(fitting, key=lambda x: x[0])[1] if fitting else None
+
+
+def split_reductions(program: Program, ctx: Ctx) -> Program:
+    """Cut reductions with few points in two stages, and join stages where that is not needed."""
+    policy = policy_named(ctx.options.policy)
+    if policy.split == "never" or not any(_reduces(op) for op in program.ops):
+        return program
+    while (joined := _joined(program, ctx, policy)) is not program:
+        program = joined
+    return _split(program, ctx, policy)
+
+
+def _reduces(op: Operation) -> bool:
+    return isinstance(op, Loop) and len(op.body.reduce) > 0
+
+
+def _split(program: Program, ctx: Ctx, policy: Policy) -> Program:
+    ops: list[Operation] = []
+    for op in program.ops:
+        on_cpu = op.device.startswith("cpu")
+        if not isinstance(op, Loop) or not _reduces(op) or (on_cpu and policy.split != "always"):
+            ops.append(op)
+            continue
+        c = Candidate(op, program, policy)
+        verdict = check_rules(RULES, c)
+        cut = best_cut(c) if verdict else None
+        if cut is not None:
+            verdict = yes("SPL000", points=c.points, blocks=cut.blocks(op.body.reduce))
+        if verdict.code != "SPL001":  # most reductions have points enough
+            ctx.journal.verdict("split", (op.name,), verdict)
+        if cut is None:
+            ops.append(op)
+            continue
+        stages = Splitter(op, program, cut).stages()
+        ops.extend([stages.first, stages.second])
+        # Names of later buffers must differ from these.
+        program = replace(program, buffers=(*program.buffers, *stages.partial))
+        ctx.journal.emit("step", action="split", args=[op.name, cut.blocks(op.body.reduce)])
+    return program.with_ops(tuple(ops))
+
+
+def _joined(program: Program, ctx: Ctx, policy: Policy) -> Program:
+    """The program with second stages that do the work of the first where that is enough."""
+    deps, new = dependences(program), dict[str, Loop]()
+    top = {op.name for op in program.ops}
+    changed: set[str] | None = None
+    for op in program.ops:
+        if not isinstance(op, Loop) or not _reduces(op):
+            continue
+        for name in effects(op).reads:
+            first = _maker(name, op, program, deps, new)
+            if first is None or first.name not in top:
+                continue
+            changed = changed_later(program, deps) if changed is None else changed
+            if any(program.storage_of(n) in changed for n in effects(first).reads):
+                continue
+            found = as_one_stage(first, op, program.by_name[name], program)
+            if found is not None and not has_few_points(Candidate(found, program, policy)):
+                new[op.name] = found
+                ctx.journal.emit("step", action="join-stages", args=[first.name, op.name])
+                break
+    return program.with_ops(tuple([new.get(op.name, op) for op in program.ops]))
+
+
+def _maker(
+    name: str, op: Loop, program: Program, deps: Dependences, new: dict[str, Loop]
+) -> Loop | None:
+    """The reduction that makes a buffer for `op` alone."""
+    edge = program.derive(boundary)
+    users = deps.users.get(name, ())
+    if len(users) != 2 or name in edge.outputs or name in edge.inputs:
+        return None
+    if program.by_name[name].view_of is not None or deps.names[users[1]] != op.name:
+        return None
+    first = program.op_by_name[deps.names[users[0]]]
+    fits = first.name not in new and first.device == op.device
+    return first if isinstance(first, Loop) and fits and _reduces(first) else None

@@ -1,0 +1,180 @@
+"""How captured graphs become programs: what is written into one loop, what is a view, a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from treadle.frontends.torch import registry  # noqa: E402
+from treadle.frontends.torch.lowering import Lowered, lower_graph  # noqa: E402
+from treadle.frontends.torch.reshaping import Group, grouped, window_strides  # noqa: E402
+from treadle.frontends.torch.symbols import Sizes  # noqa: E402
+from treadle.frontends.torch.values import NotLowered  # noqa: E402
+from treadle.index import Const, size  # noqa: E402
+from treadle.ir.program import Extern, Loop  # noqa: E402
+from treadle.ir.spec import verify  # noqa: E402
+from treadle.ir.types import Layout  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def lowered(function: Any, *inputs: Any) -> Lowered:
+    """The program of a function of tensors, verified."""
+    gm = make_fx(function, tracing_mode="fake")(*inputs)
+    result = lower_graph(gm, "graph")
+    verify(result.program)
+    return result
+
+
+def kinds(result: Lowered) -> list[str]:
+    return [type(op).__name__ for op in result.program.ops]
+
+
+def test_a_chain_of_cheap_operators_is_one_loop() -> None:
+    result = lowered(lambda x: ((x + 1) * 2).exp() - x, torch.randn(3, 4))
+    assert kinds(result) == ["Loop"]
+    assert result.fallbacks == []
+
+
+def test_a_long_chain_is_cut() -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(40):
+            x = x.sin()
+        return x
+
+    assert kinds(lowered(chain, torch.randn(3))) == ["Loop", "Loop"]
+
+
+def test_an_expensive_value_with_two_readers_is_computed_once() -> None:
+    def function(x: Any) -> Any:
+        y = x.exp().sin()
+        return y.sum(0), y.sum(1)
+
+    assert len(lowered(function, torch.randn(3, 4)).program.ops) == 3
+
+
+def test_a_cheap_value_with_two_readers_is_computed_by_each() -> None:
+    def function(x: Any) -> Any:
+        y = x + 1
+        return y.sum(0), y.sum(1)
+
+    assert len(lowered(function, torch.randn(3, 4)).program.ops) == 2
+
+
+def test_views_make_no_operations() -> None:
+    def function(x: Any) -> Any:
+        return x.permute(1, 0)[1:, ::2].unsqueeze(0).expand(5, -1, -1).sum(0)
+
+    assert kinds(lowered(function, torch.randn(6, 4))) == ["Loop"]
+
+
+def test_a_reshape_of_a_transposed_buffer_is_an_index_map() -> None:
+    result = lowered(lambda x: x.permute(1, 0).clone().reshape(4, 6) * 2, torch.randn(6, 4))
+    assert kinds(result) == ["Loop"]
+    assert "//" not in str(result.program.ops[0])
+
+
+def test_an_operator_without_lowering_is_a_call() -> None:
+    result = lowered(lambda x, y: torch.mm(x + 1, y).relu(), torch.randn(2, 3), torch.randn(3, 2))
+    assert kinds(result) == ["Loop", "Extern", "Loop"]
+    call = result.program.ops[1]
+    assert isinstance(call, Extern)
+    assert call.target == "aten.mm.default"
+    assert result.fallbacks == [("aten.mm.default", "no lowering")]
+
+
+def test_random_calls_stay_in_order() -> None:
+    result = lowered(lambda x: torch.rand_like(x) + torch.randn_like(x), torch.randn(2))
+    calls = [op for op in result.program.ops if isinstance(op, Extern)]
+    assert [c.has_side_effects for c in calls] == [True, True]
+
+
+def test_a_softmax_is_one_loop() -> None:
+    result = lowered(lambda x: torch.ops.aten._softmax(x * 2, -1, False), torch.randn(3, 4))
+    assert kinds(result) == ["Loop"]
+
+
+def test_operations_know_the_operator_they_came_from() -> None:
+    op = lowered(lambda x: x.sum(0), torch.randn(3, 4)).program.ops[0]
+    assert isinstance(op, Loop)
+    assert op.origins[0] == "aten.sum.dim_IntList"
+
+
+def test_what_is_read_before_a_change_is_kept() -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        torch.ops.aten.copy_(x, x + 1)
+        return y
+
+    result = lowered(function, torch.randn(3))
+    assert result.mutated == {"x_1"}
+    assert kinds(result)[0] == "Loop"
+
+
+# -------------------------------------------------------------------------------- reshapes
+
+
+def consts(*numbers: int) -> tuple[Any, ...]:
+    return tuple([Const(n) for n in numbers])
+
+
+def test_dimensions_are_grouped_as_finely_as_possible() -> None:
+    assert grouped(consts(6, 4), consts(2, 3, 4)) == [Group((0,), (0, 1)), Group((1,), (2,))]
+    assert grouped(consts(2, 3, 4), consts(24)) == [Group((0, 1, 2), (0,))]
+    assert grouped(consts(4, 6), consts(6, 4)) == [Group((0, 1), (0, 1))]
+
+
+def test_run_time_sizes_are_grouped_by_what_they_are() -> None:
+    s = size("s0", 2, None, 1, 8)
+    assert grouped((s, Const(6)), (s, Const(2), Const(3))) == [
+        Group((0,), (0,)),
+        Group((1,), (1, 2)),
+    ]
+
+
+def test_a_window_is_found_where_memory_allows_one() -> None:
+    plain = Layout.contiguous(consts(6, 4))
+    groups = grouped(plain.sizes, consts(24))
+    assert window_strides(plain, consts(24), groups) == consts(1)
+    turned = Layout(consts(4, 6), consts(1, 4))
+    assert window_strides(turned, consts(24), groups) is None
+
+
+# ---------------------------------------------------------------------------- sizes, registry
+
+
+def test_sizes_of_torch_become_index_expressions() -> None:
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv, Mod
+
+    sizes = Sizes()
+    s = sympy.Symbol("s0", integer=True, positive=True)
+    assert str(sizes.expr(2 * s + 3)) == "2*s0 + 3"
+    assert str(sizes.expr(FloorDiv(s, 4))) == "(s0 // 4)"
+    assert str(sizes.expr(Mod(s, 4))) == "(s0 % 4)"
+    assert list(sizes.declared) == ["s0"]
+
+
+def test_a_size_that_data_decides_is_refused() -> None:
+    import sympy
+
+    with pytest.raises(NotLowered, match="u0"):
+        Sizes().expr(sympy.Symbol("u0", integer=True))
+
+
+def test_an_overload_has_one_lowering() -> None:
+    module: Any = type(registry)("twice")
+
+    @registry.lowers("aten.a.default", "aten.a.default")
+    def lowering(c: Any) -> Any:
+        return c
+
+    lowering.__module__ = "twice"
+    module.lowering = lowering
+    with pytest.raises(ValueError, match=r"aten\.a\.default has two lowerings"):
+        registry.collect(module)
