@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from focused_programs import crowds
 from hypothesis import given, settings
 from small_programs import run_small, seen_by_caller, size_choices, small_programs
 
@@ -35,6 +36,14 @@ def assert_same_meaning(before: Program, after: Program) -> None:
 @given(small_programs(groups=True))
 def test_every_policy_keeps_the_meaning(policy: str, program: Program) -> None:
     after = run_pipeline(program, context(program, policy))
+    assert certify(program, after) == []
+    assert_same_meaning(program, after)
+
+
+@settings(max_examples=60)
+@given(crowds())
+def test_crowded_storages_keep_their_meaning(program: Program) -> None:
+    after = run_pipeline(program, context(program, "balanced"))
     assert certify(program, after) == []
     assert_same_meaning(program, after)
 

@@ -174,8 +174,13 @@ class Facts:
 
     def _prove_nonnegative(self, e: Expr, splits: int) -> bool:
         floor = self._extreme(e, lowest=True)
-        if floor is not None and _nonnegative_over_sizes(floor):
-            return True
+        if floor is not None:
+            if _nonnegative_over_sizes(floor):
+                return True
+            # Sizes in a narrow range make quotients plain numbers, on one side only so far.
+            simple = self.simplify(floor)
+            if simple is not floor and _nonnegative_over_sizes(simple):
+                return True
         return splits > 0 and self._nonnegative_by_cases(e, splits - 1)
 
     def _nonnegative_by_cases(self, e: Expr, splits: int) -> bool:

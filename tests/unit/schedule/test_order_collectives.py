@@ -146,6 +146,6 @@ def test_the_waits_of_a_real_backward_move_away_from_their_collectives() -> None
     program = unpacked(given)
     ctx = Ctx(Options(accounting="dump", check=2), Roofline(program), Journal())
     scheduled = run_pipeline(program, ctx)
-    assert exposed_flights(scheduled) <= 1
+    assert exposed_flights(scheduled) == 0
     # Less than the 2,080 of the given order, although data is held while it travels.
-    assert figures(scheduled, DUMP).peak_bytes <= 1312
+    assert figures(scheduled, DUMP).peak_bytes <= 1568

@@ -176,3 +176,17 @@ def test_a_value_whose_source_is_changed_in_between_is_kept() -> None:
     new, codes = after(recompute, program)
     assert new is program
     assert codes == ["RCP002"]
+
+
+def test_what_the_caller_put_into_an_input_still_shows_where_nothing_was_written() -> None:
+    b = ProgramBuilder("p")
+    x = b.input("x", "f32", [4])
+    with b.loop("write", [2]) as k:
+        k.store(x, k.vars, 0.0)
+    r = b.output("r", "f32", [4])
+    with b.loop("read", [4]) as k:
+        k.store(r, k.vars, k.load(x, *k.vars))
+    program = b.build()
+    new, codes = after(recompute, program)
+    assert new is program
+    assert codes == ["RCP002"]

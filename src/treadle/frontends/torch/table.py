@@ -13,9 +13,12 @@ from treadle.frontends.torch import (
     ops_formulas,
     ops_index,
     ops_pointwise,
+    ops_pool,
     ops_reduce,
+    ops_scatter,
     ops_shape,
     ops_softmax,
+    ops_sort,
     ops_views,
 )
 from treadle.frontends.torch.registry import Lowering, collect
@@ -25,9 +28,12 @@ MODULES = (
     ops_formulas,
     ops_index,
     ops_pointwise,
+    ops_pool,
     ops_reduce,
+    ops_scatter,
     ops_shape,
     ops_softmax,
+    ops_sort,
     ops_views,
 )
 

@@ -11,6 +11,7 @@ from treadle.analysis.accounting import ACCOUNTINGS, figures
 from treadle.core.errors import UsageError
 from treadle.core.journal import Journal
 from treadle.ir.program import Program
+from treadle.ir.spec import verify
 from treadle.lab.files import kind_of, program_in, read_text
 from treadle.lab.output import emit, table
 from treadle.schedule.record import Schedule
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         data = _kernels(one.kernels(), other.kernels())
         emit(args.json, data, _kernel_lines(data))
         return 0 if data["same"] else 1
-    programs = [program_in(t, p) for t, p in zip(texts, _paths(args), strict=True)]
+    programs = [verify(program_in(t, p)) for t, p in zip(texts, _paths(args), strict=True)]
     data = _kernels(*[_kernels_of(p) for p in programs])
     counted = [asdict(figures(p, ACCOUNTINGS[args.accounting])) for p in programs]
     data["before"], data["after"] = ({k: c[k] for k in FIGURES} for c in counted)

@@ -26,7 +26,7 @@ from treadle.schedule.policy import policy_named
 
 ROUNDS = 32
 """More than any program was seen to need."""
-FARTHEST = 1024
+FARTHEST = 256
 """Steps that one move may pass: enough for any collective to hide behind."""
 
 
@@ -99,6 +99,9 @@ class Reorder:
         self.given = self.peak = self.timeline.peak().bytes
         self.allowed = self.peak if policy.never_raise else max(self.peak, ctx.peak_bytes or 0)
         self.too_high: set[int] = set()
+        self.steps = [self.board.group_of(step[0]) for step in self.timeline.order()]
+        """One leaf of each step, in order."""
+        self.at = {step: k for k, step in enumerate(self.steps)}
         place = self.board.deps.position
         self.op_at = {place[leaf.name]: op for op in program.ops for leaf in op.leaves}
         tops = [(place[op.name], op) for op in program.ops if not len(op.leaves) > 1 and op.leaves]
@@ -123,17 +126,22 @@ class Reorder:
                 )
         return moved
 
-    def steps(self) -> list[int]:
-        """One leaf of each step, in order."""
-        return [self.board.group_of(step[0]) for step in self.timeline.order()]
+    def _follow(self, moves: list[tuple[int, int, bool]]) -> None:
+        """Note moves that the timeline has made; only what stands between changes its place."""
+        touched = [self.at[s] for step, anchor, _ in moves for s in (step, anchor)]
+        low, high = min(touched), max(touched) + 1
+        part = self.steps[low:high]
+        for step, anchor, behind in moves:
+            part.remove(step)
+            part.insert(part.index(anchor) + behind, step)
+        self.steps[low:high] = part
+        self.at.update({step: k for k, step in enumerate(part, low)})
 
     def sink(self, wait: int, limit: int, *, nearest: bool = False) -> bool:
         """Put a wait right before its first user, or less far if the peak does not allow it."""
         after = self.board.order.successors(wait)
-        steps = self.steps()
-        at = {step: k for k, step in enumerate(steps)}
-        here = at[wait]
-        first = min((at[s] for s in after), default=len(steps))
+        steps, here = self.steps, self.at[wait]
+        first = min((self.at[s] for s in after), default=len(steps))
         for goal in _goals(here + 1, min(first, here + 1 + FARTHEST), nearest):
             passed = [self.op_at[s] for s in steps[here + 1 : goal]]
             moves = [(wait, steps[goal - 1], True)]
@@ -143,10 +151,8 @@ class Reorder:
 
     def raise_(self, start: int, limit: int, *, nearest: bool = False) -> bool:
         """Put a collective, with what it needs, as early as it can be within the peak."""
-        steps = self.steps()
-        at = {step: k for k, step in enumerate(steps)}
-        here = at[start]
-        needed = self._needed(start, at, here)
+        steps, here = self.steps, self.at[start]
+        needed = self._needed(start, here)
         low = 0
         for k in range(here - 1, max(here - FARTHEST, -1), -1):
             op = self.op_at[steps[k]]
@@ -160,18 +166,18 @@ class Reorder:
             if not any(_is_work(self.op_at[s]) for s in others):
                 continue
             anchor = others[0]
-            ready = [s for s in block if at[s] > at[anchor]]
+            ready = [s for s in block if self.at[s] > self.at[anchor]]
             if self._try(start, [(s, anchor, False) for s in (*ready, start)], limit):
                 return True
         return False
 
-    def _needed(self, start: int, at: dict[int, int], here: int) -> set[int]:
+    def _needed(self, start: int, here: int) -> set[int]:
         """Everything among the steps before it that a collective needs, directly or not."""
         found: set[int] = set()
         pending = [start]
         while pending:
             for s in self.board.order.predecessors(pending.pop()):
-                if s not in found and here - at[s] <= FARTHEST:
+                if s not in found and here - self.at[s] <= FARTHEST:
                     found.add(s)
                     pending.append(s)
         return found
@@ -192,12 +198,13 @@ class Reorder:
             return False
         self.peak = peak
         self.timeline.commit()
+        self._follow(moves)
         return True
 
     def between(self, f: Flight) -> int:
         """How many kernels run between a collective and its wait."""
-        low, high = self.timeline.position(f.start), self.timeline.position(f.wait)
-        return sum(_is_work(self.op_at[s]) for s in self.steps()[low + 1 : high])
+        low, high = self.at[f.start], self.at[f.wait]
+        return sum(_is_work(self.op_at[s]) for s in self.steps[low + 1 : high])
 
     def verdict(self, f: Flight, count: int) -> Verdict:
         """COL000 if work runs meanwhile, COL001 if the peak forbade it, COL002 if there is none."""
@@ -209,7 +216,7 @@ class Reorder:
 
     def program_in_order(self) -> Program:
         """The program in the order found; itself if that is the given one."""
-        ops = [self.op_at[s] for s in self.steps()]
+        ops = [self.op_at[s] for s in self.steps]
         ops.extend(op for op in self.program.ops if not op.leaves)
         return self.program.with_ops(tuple(ops))
 

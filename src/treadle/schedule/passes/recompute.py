@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.analysis.access import accesses
 from treadle.analysis.deps import Dependences, DepKind, dependences
 from treadle.analysis.duplicates import changed_later
 from treadle.core.context import Ctx
@@ -90,6 +91,11 @@ def _is_cheaper(source: Loop, op: Loop, program: Program, changed: set[str]) -> 
     target = program.by_name[of.writes[0]]
     if of.mutates or target.view_of is not None:
         return no("RCP002", buffer=target.name)
+    # What the caller put into an input shows wherever the producer did not write.
+    if target.name in {program.storage_of(n) for n in program.inputs}:
+        writes = [a for a in program.derive(accesses)[source.name] if a.is_write]
+        if not all(a.covers_storage for a in writes):
+            return no("RCP002", buffer=target.name)
     for name in of.reads:
         if program.storage_of(name) in changed:
             return no("RCP002", buffer=name)
