@@ -102,7 +102,7 @@ def peer_seconds(family: str, n: int) -> dict[str, float]:
     import torch._inductor.ir as ir
     import torch._inductor.scheduler as peer
 
-    class Done(Exception):
+    class StopHereError(Exception):
         pass
 
     seen: dict[str, float] = {}
@@ -120,7 +120,7 @@ def peer_seconds(family: str, n: int) -> dict[str, float]:
         start_of(self, nodes, *rest, **more)
         seen["seconds"] = time.process_time() - start
         seen["nodes"] = len(nodes)
-        raise Done
+        raise StopHereError
 
     peer.Scheduler.__init__ = timed  # type: ignore[method-assign]
     lowering.GraphLowering.run_node = realised  # type: ignore[method-assign]
@@ -173,7 +173,9 @@ def main() -> None:
         rows = {n: measure(FAMILIES[name], n, int(args.checks)) for n in sizes}
         first, last = (rows[n]["us_per_op"] for n in (sizes[0], sizes[-1]))
         data[name] = {**{str(n): row for n, row in rows.items()}, "growth": round(last / first, 2)}
-        print(name, {n: row["us_per_op"] for n, row in rows.items()}, data[name]["growth"], flush=True)
+        print(
+            name, {n: row["us_per_op"] for n, row in rows.items()}, data[name]["growth"], flush=True
+        )
     if args.peer:
         data["peer"] = against_peer([int(s) for s in args.peer.split(",")])
     report("scheduler_scale", data, args.save)

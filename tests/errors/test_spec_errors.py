@@ -149,9 +149,10 @@ CASES: dict[str, tuple[str, str]] = {
     "IR014 sum": (
         HEAD
         + body(
-            "%0 = load y[i]", "%1 = load x[i]", "%2 = add %0, %1", "store y[i] = %2 mode atomic_add",
+            "%0 = load y[i]",
+            "store y[i] = %0 mode atomic_add",
             loops="for i in 8, j in 4",
-        ),  # fmt: skip
+        ),
         "IR014 at op: y is stored at i and touched at i in the same body",
     ),
     "IR015": (

@@ -1,4 +1,4 @@
-"""Random programs under every policy, with each pass left out, compute what they computed before."""
+"""Random programs under every policy, with each pass left out, compute what they did before."""
 
 from __future__ import annotations
 
