@@ -5,7 +5,7 @@ PY     := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 JOBS   ?= 2
 
-.PHONY: help demo test fast lint bench clean
+.PHONY: help demo test fast exhaustive lint bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -32,6 +32,9 @@ test: $(STAMPS)/test lint ## set up and pass all tests (CI runs exactly this)
 
 fast: $(STAMPS)/test ## the tests that take under a minute
 	$(PY) -m pytest -n $(JOBS) -m "not slow"
+
+exhaustive: $(STAMPS)/test ## all operators of torch's database, all types; takes an hour or more
+	$(PY) -m pytest -n $(JOBS) -m exhaustive
 
 lint: $(STAMPS)/test ## format check, lint and types
 	$(VENV)/bin/ruff check .

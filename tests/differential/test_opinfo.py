@@ -1,4 +1,4 @@
-"""torch's operator database through the backend: a quick slice by default, all of it as slow."""
+"""torch's operator database through the backend: a quick slice by default, all by choice."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def test_an_operator_agrees_with_eager_forward_and_backward(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_nearly_all_operators_agree_with_eager(dtype: str, dynamic: bool) -> None:
