@@ -58,9 +58,10 @@ def test_any_pass_can_be_left_out(left_out: str, program: Program) -> None:
 
 @pytest.mark.parametrize("policy", ["balanced", "memory"])
 @settings(max_examples=100)
-@given(small_programs(groups=True))
+@given(small_programs())
 def test_the_peak_is_never_above_that_of_the_program_as_given(
     policy: str, program: Program
 ) -> None:
+    # Without groups: a kernel that shrinks to one member has nothing internal any more.
     after = run_pipeline(program, context(program, policy))
     assert Liveness(after).peak().bytes <= Liveness(program).peak().bytes
