@@ -28,8 +28,6 @@ class Policy:
     """Kernels of fewer steps need not fill the device: their launch costs more."""
     points_per_core: int = 2
     """Independent points per core that a large kernel must keep."""
-    horizontal: bool = True
-    """Fuse kernels that only read the same data."""
     reindex: bool = True
     """Walk a loop in another order if that lets it fuse."""
     late: bool = True

@@ -69,11 +69,6 @@ class Touch:
         touch.bytes = _bytes(access, program)
         return touch
 
-    @property
-    def is_plain_write(self) -> bool:
-        """Whether it replaces elements without looking at them."""
-        return self.is_write and self.mode == "plain"
-
 
 def _bytes(access: Access, program: Program) -> int:
     """What one pass over the loops moves: at most the buffer."""

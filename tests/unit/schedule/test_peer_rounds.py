@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from treadle import schedule
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
@@ -14,7 +17,9 @@ from treadle.frontends.inductor_dump import import_program, read_dump, unpacked
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Foreach, Program
 from treadle.schedule.passes.fuse import fuse
+from treadle.schedule.passes.lower_peak import lower_peak
 from treadle.schedule.passes.mix_orders import mix_orders
+from treadle.schedule.policy import Policy
 
 SHARED = Path(__file__).parents[3].parent / "shared"
 BEFORE = sorted(SHARED.glob("dumps/inductor/*/ir_pre_fusion.txt"))
@@ -59,6 +64,31 @@ def test_independent_kernels_need_ten_bytes_in_common(elements: int, fused: bool
     new, codes = by_the_peer(apart(1, elements))
     assert any(len(op.leaves) == 2 for op in new.ops) is fused
     assert ("PEER001" in codes) is not fused
+
+
+def test_every_switch_of_a_policy_is_looked_at() -> None:
+    """A field that no pass reads would promise what nothing keeps."""
+    folder = Path(schedule.__path__[0])
+    text = "".join(p.read_text() for p in sorted(folder.rglob("*.py")) if p.name != "policy.py")
+    names = {f.name for f in fields(Policy)} - {"name", "doc"}
+    assert {n for n in names if not re.search(rf"policy(?:_named\(.*\))?\.{n}\b", text)} == set()
+
+
+def test_the_peers_policy_leaves_the_order_before_fusion_alone() -> None:
+    b = ProgramBuilder("p")
+    x = b.input("x", "f32", [4])
+    made = []
+    for name in ("one", "two"):
+        big = b.buffer(f"big_{name}", "f32", [64])
+        b.extern("mylib.make", [x], [big], name=f"make_{name}")
+        made.append(big)
+    for name, big in zip(("one", "two"), made, strict=True):
+        b.extern("mylib.use", [big], [b.output(f"y_{name}", "f32", [4])], name=f"use_{name}")
+    program = b.build()
+    for policy, changes in (("balanced", True), ("inductor", False)):
+        options = Options(policy=policy)
+        ctx = Ctx(options, cost_model(program, options), Journal())
+        assert (lower_peak(program, ctx) is not program) is changes
 
 
 @pytest.mark.skipif(not BEFORE, reason="the gathered dumps are not beside the repository")
