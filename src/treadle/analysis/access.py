@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
 from treadle.index.apart import Span, never_meet
+from treadle.ir.body import Body
 from treadle.ir.effects import effects
+from treadle.ir.pattern import pattern_of, place_of
 from treadle.ir.program import Collective, Loop, Nop, Operation, Program, Wait
 from treadle.ir.spec_facts import facts_of, storage_limit
 from treadle.ir.types import Buffer, BufferKind
@@ -93,6 +97,7 @@ class Access:
         return _reaches_all(self.map, self.numel)
 
 
+@lru_cache(maxsize=16384)
 def _reaches_all(indices: IndexMap, numel: Expr) -> bool:
     """Whether a map provably hits each of 0..numel."""
     form = indices.set_form()
@@ -150,38 +155,70 @@ def _has_gaps(buffer: Buffer) -> bool:
 
 def loop_accesses(op: Loop, program: Program) -> Iterator[Access]:
     """The accesses of one loop over the buffers of `program`, reads before writes."""
-    facts = facts_of(op.body)
-    space = op.body.space
-    reads: dict[tuple[str, Expr | None], Access] = {}
-    writes: dict[tuple[str, Expr, str], Access] = {}
-    for at in op.body.walk():
+    pattern, buffers = pattern_of(op)
+    facts, ways = pattern.derive(_ways)
+    known = program.derive(_elements)
+    for way in ways:
+        name = buffers[way.place]
+        of = known.get(name)
+        if of is None:
+            of = known[name] = _elements_of(program.by_name[name], program)
+        if way.map is None:
+            yield Access(op.name, name, of.storage, False)
+        else:
+            yield Access(
+                op.name, name, of.storage, way.is_write, way.mode, way.map, way.masked, facts,
+                of.numel, of.width,
+            )  # fmt: skip
+
+
+class _Way(NamedTuple):
+    """An access of a pattern: what all loops of that form share."""
+
+    place: int
+    is_write: bool = False
+    mode: str = "plain"
+    map: IndexMap | None = None
+    masked: bool = False
+
+
+def _ways(body: Body) -> tuple[Facts, tuple[_Way, ...]]:
+    reads: dict[tuple[int, Expr | None], _Way] = {}
+    writes: dict[tuple[int, Expr, str], _Way] = {}
+    for at in body.walk():
         stmt = at.stmt
         if stmt.op == "bucketize":
-            name = str(stmt.attrs[0])
-            reads[name, None] = Access(op.name, name, program.storage_of(name), False)
+            place = place_of(str(stmt.attrs[0]))
+            reads[place, None] = _Way(place)
         if stmt.op not in ("load", "store"):
             continue
-        name, index = str(stmt.attrs[0]), stmt.attrs[1]
+        place, index = place_of(str(stmt.attrs[0])), stmt.attrs[1]
         assert isinstance(index, Expr)
-        is_write = stmt.op == "store"
-        access = Access(
-            op=op.name,
-            buffer=name,
-            storage=program.storage_of(name),
-            is_write=is_write,
-            mode=str(stmt.attrs[2]) if is_write else "plain",
-            map=IndexMap(space, (index,)),
-            masked=at.depth > 0,
-            facts=facts,
-            numel=_whole_elements(program.by_name[name], program),
-            width=program.by_name[name].dtype.itemsize,
-        )
-        if is_write:
-            writes[name, index, access.mode] = access
+        indices, masked = IndexMap(body.space, (index,)), at.depth > 0
+        if stmt.op == "store":
+            mode = str(stmt.attrs[2])
+            writes[place, index, mode] = _Way(place, True, mode, indices, masked)
         else:
-            reads[name, index] = access
-    yield from reads.values()
-    yield from writes.values()
+            reads[place, index] = _Way(place, False, "plain", indices, masked)
+    return facts_of(body), (*reads.values(), *writes.values())
+
+
+class _Elements(NamedTuple):
+    """What an access must know of its buffer."""
+
+    storage: str
+    numel: Expr | None
+    width: int
+
+
+def _elements(program: Program) -> dict[str, _Elements]:
+    """Filled by need: most programs declare more than one pass looks at."""
+    return {}
+
+
+def _elements_of(buffer: Buffer, program: Program) -> _Elements:
+    storage = program.storage_of(buffer.name)
+    return _Elements(storage, _whole_elements(buffer, program), buffer.dtype.itemsize)
 
 
 def _whole_elements(buffer: Buffer, program: Program) -> Expr | None:

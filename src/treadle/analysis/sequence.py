@@ -153,6 +153,16 @@ class WeightedSequence:
             block = parent
         return rank
 
+    def level(self, item: int) -> int:
+        """Return the level that an item's rise reaches."""
+        self._fold_dirty_blocks()
+        block = self._home[item]
+        level = sum(block.deltas[: 2 * block.items.index(item) + 1])
+        while (parent := block.parent) is not None:
+            level += sum(parent.deltas[: 2 * block.slot])
+            block = parent
+        return level
+
     def peak(self) -> tuple[int, int]:
         """Return the highest level and the first item that reaches it; there must be an item."""
         self._fold_dirty_blocks()

@@ -68,25 +68,10 @@ class Timeline:
     """The lives of storages over an order of steps that can be changed, tried and undone."""
 
     __slots__ = (
-        "_allocated",
-        "_base",
-        "_drop_internal",
-        "_dropping",
-        "_ends",
-        "_epoch",
-        "_firsts",
-        "_freed",
-        "_index",
-        "_lasts",
-        "_leader",
-        "_members",
-        "_pairs",
-        "_sequence",
-        "_starts",
-        "_storages",
-        "_touches",
-        "_undo",
-    )
+        "_allocated", "_base", "_drop_internal", "_dropping", "_ends", "_epoch", "_firsts",
+        "_freed", "_fringes", "_index", "_lasts", "_leader", "_members", "_pairs", "_sequence",
+        "_starts", "_storages", "_touches", "_undo",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -121,6 +106,7 @@ class Timeline:
 
         self._lasts: dict[int, Fringe] = {}
         self._firsts: dict[int, Fringe] = {}
+        self._fringes: dict[int, list[Fringe]] = {}  # by user: those it stands in
         self._watch_hubs()
 
     def _charge_all(self, order: list[int]) -> WeightedSequence:
@@ -155,6 +141,9 @@ class Timeline:
                 self._lasts[i] = Fringe(storage.users, lambda user: label[leader[user]])
                 if storage.producer is not None:
                     self._firsts[i] = Fringe(storage.users, lambda user: -label[leader[user]])
+                watched = [hubs[i] for hubs in (self._lasts, self._firsts) if i in hubs]
+                for step in dict.fromkeys(storage.users):
+                    self._fringes.setdefault(step, []).extend(watched)
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -164,6 +153,10 @@ class Timeline:
             return Peak(self._base, None)
         height, step = self._sequence.peak()
         return Peak(self._base + height, step)
+
+    def during(self, step: int) -> int:
+        """Return the bytes live during a step."""
+        return self._base + self._sequence.level(self._leader_of(step))
 
     def curve(self) -> list[StepBytes]:
         """Return the bytes during and after each step, in order."""
@@ -460,20 +453,16 @@ class Timeline:
         self._ends[i] = end
 
     def _leave_hubs(self, members: Sequence[int]) -> None:
-        if self._lasts:
-            for hubs in (self._lasts, self._firsts):
-                for member in members:
-                    for i in self._touched(member):
-                        if i in hubs:
-                            hubs[i].leave(member)
+        if self._fringes:
+            for member in members:
+                for fringe in self._fringes.get(member, ()):
+                    fringe.leave(member)
 
     def _join_hubs(self, members: Sequence[int]) -> None:
-        if self._lasts:
-            for hubs in (self._lasts, self._firsts):
-                for member in members:
-                    for i in self._touched(member):
-                        if i in hubs:
-                            hubs[i].join(member)
+        if self._fringes:
+            for member in members:
+                for fringe in self._fringes.get(member, ()):
+                    fringe.join(member)
 
     # -- merging -----------------------------------------------------------------------------
 

@@ -39,14 +39,17 @@ class Literal:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a literal cannot be changed")
 
-    def _key(self) -> tuple[str, str]:
-        return type(self.value).__name__, repr(self.value)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._key() == other._key()
+        if self is other:
+            return True
+        if not isinstance(other, Literal) or type(self.value) is not type(other.value):
+            return False
+        if isinstance(self.value, float):
+            return repr(self.value) == repr(other.value)
+        return self.value == other.value
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self.value)
 
     def __repr__(self) -> str:
         return f"Literal({self.value!r})"

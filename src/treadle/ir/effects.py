@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from treadle.index import Expr
-from treadle.ir.body import Literal
+from treadle.ir.body import Body, Literal
+from treadle.ir.pattern import pattern_of, place_of
 from treadle.ir.program import (
     Arg,
     Call,
@@ -63,11 +64,15 @@ def acts_by_itself(op: Operation) -> bool:
     if isinstance(op, Collective | Wait):
         return True
     if isinstance(op, Loop):
-        return any(
-            at.stmt.op == "assert" or (at.stmt.op == "inline_asm" and not at.stmt.attr("is_pure"))
-            for at in op.body.walk()
-        )
+        return pattern_of(op).pattern.derive(_body_acts)
     return isinstance(op, Call) and op.has_side_effects
+
+
+def _body_acts(body: Body) -> bool:
+    return any(
+        at.stmt.op == "assert" or (at.stmt.op == "inline_asm" and not at.stmt.attr("is_pure"))
+        for at in body.walk()
+    )
 
 
 def refs(args: Iterable[Arg]) -> list[str]:
@@ -88,17 +93,30 @@ def _unique(names: Iterable[str], but: Iterable[str] = ()) -> tuple[str, ...]:
 
 def _of_loop(op: Operation) -> Effects:
     assert isinstance(op, Loop)
+    pattern, buffers = pattern_of(op)
+    reads, writes, mutates = pattern.derive(_body_effects)
+    return Effects(
+        tuple([buffers[k] for k in reads]),
+        tuple([buffers[k] for k in writes]),
+        tuple([buffers[k] for k in mutates]),
+    )
+
+
+def _body_effects(body: Body) -> tuple[list[int], list[int], list[int]]:
+    """Effects as places among the buffers of a pattern."""
     reads: list[str] = []
     writes: list[str] = []
     mutates: list[str] = []
-    for at in op.body.walk():
+    for at in body.walk():
         stmt = at.stmt
         if stmt.op in ("load", "bucketize"):
             reads.append(str(stmt.attrs[0]))
         elif stmt.op == "store":
             (writes if stmt.attrs[2] == "plain" else mutates).append(str(stmt.attrs[0]))
     changed = _unique(mutates)
-    return Effects(_unique(reads), _unique(writes, changed), changed)
+    rows = (_unique(reads), _unique(writes, changed), changed)
+    first, second, third = [[place_of(name) for name in row] for row in rows]
+    return first, second, third
 
 
 def _of_call(op: Operation) -> Effects:

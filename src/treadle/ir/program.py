@@ -171,9 +171,11 @@ class Program:
 
     def derive(self, question: Callable[[Program], T]) -> T:
         """`question(self)`, computed once: a frozen program cannot make an answer stale."""
-        if question not in self._memo:
-            self._memo[question] = question(self)
-        answer: T = self._memo[question]
+        memo = self._memo
+        known = memo.get(question, memo)
+        if known is memo:
+            known = memo[question] = question(self)
+        answer: T = known
         return answer
 
     @property
@@ -193,7 +195,11 @@ class Program:
 
     def storage_of(self, name: str) -> str:
         """The buffer that owns the storage `name` lives in."""
-        return self.derive(_storage_roots).get(name, name)
+        roots = self._memo.get(_storage_roots)
+        if roots is None:
+            roots = self.derive(_storage_roots)
+        root: str = roots.get(name, name)
+        return root
 
     def with_ops(self, ops: tuple[Operation, ...]) -> Program:
         """The same program over other operations; itself if they are the same objects."""

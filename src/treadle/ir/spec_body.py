@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from treadle.core.errors import Violation
 from treadle.index import Expr, Facts, FloorDiv, Kind, Mod, Symbol
 from treadle.ir.body import Body, Literal, Numbered, Scalar, Stmt, number_of
-from treadle.ir.effects import effects
 from treadle.ir.ops import OPS, SCAN_COMBINES, STORE_MODES
+from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Loop, Program
 from treadle.ir.spec_facts import facts_of, storage_limit
 from treadle.ir.spec_names import PLAIN_NAME
 from treadle.ir.spec_races import RACE_RULES
-from treadle.ir.types import Buffer, BufferKind, DType
+from treadle.ir.types import BufferKind, DType
 from treadle.ir.typing import BodyTypeError, ValueType, infer_types
 
 BodyRule = Callable[[Body, Program], Iterator[tuple[str, str]]]
@@ -26,13 +25,10 @@ def bodies_are_sound(program: Program) -> Iterator[Violation]:
     for op in program.leaves:
         if not isinstance(op, Loop):
             continue
-        # A frozen operation found sound over the same buffers is still sound: most passes change
-        # few operations, and only those are looked at again.
-        surroundings = _surroundings(op, program)
-        if op.__dict__.get("_sound_in") == surroundings:
-            continue
-        if _is_like_a_sound_one(op, program):
-            op.__dict__["_sound_in"] = surroundings
+        pattern, names = pattern_of(op)
+        surroundings = _surroundings(names, program)
+        # Programs repeat a few bodies: one that was sound over buffers of this form still is.
+        if surroundings is not None and surroundings in pattern.derive(_sound_in):
             continue
         for rule in RULES:
             found = [Violation(code, message, op.name) for code, message in rule(op.body, program)]
@@ -40,56 +36,31 @@ def bodies_are_sound(program: Program) -> Iterator[Violation]:
             if found:
                 break
         else:
-            op.__dict__["_sound_in"] = surroundings
+            if surroundings is not None:
+                pattern.derive(_sound_in).add(surroundings)
 
 
-def _surroundings(op: Loop, program: Program) -> tuple[object, ...]:
-    """Everything outside the body that the rules look at."""
+def _sound_in(body: Body) -> set[tuple[object, ...]]:
+    """The surroundings in which a pattern has been found sound so far."""
+    return set()
+
+
+def _surroundings(names: tuple[str, ...], program: Program) -> tuple[object, ...] | None:
+    """Everything outside a body that the rules look at, buffers by their form; None if unknown."""
     known = program.by_name
-    names = [n for t in effects(op).touched for n in (t, program.storage_of(t))]
-    return (program.sizes, *[known.get(n) for n in names])
-
-
-def _is_like_a_sound_one(op: Loop, program: Program) -> bool:
-    """Whether the body, names aside, is one that was found sound over buffers of the same form.
-
-    Programs repeat a few bodies many times over: layers, parameters, time steps.
-    """
-    known = program.by_name
-    touched = effects(op).touched
-    if any(n not in known for n in touched):
-        return False
-    order = dict.fromkeys([*touched, *[program.storage_of(n) for n in touched]])
-    names = {n: f"b{k}" for k, n in enumerate(order)}
-    buffers = tuple([_anonymous_buffer(known[n], program, names) for n in names])
-    body = Body(op.body.domain, op.body.reduce, _anonymous(op.body.stmts, names))
-    try:
-        return _is_sound(body, buffers, program.sizes)
-    except TypeError:
-        return False  # an attribute that cannot be remembered: the rules look at it
-
-
-def _anonymous_buffer(b: Buffer, program: Program, names: dict[str, str]) -> Buffer:
-    # Chains of views are cut short: the rules only ask for the storage behind a view.
-    root = None if b.view_of is None else names[program.storage_of(b.name)]
-    return Buffer(names[b.name], b.dtype, b.layout, b.device, root, b.kind)
-
-
-def _anonymous(stmts: tuple[Stmt, ...], names: dict[str, str]) -> tuple[Stmt, ...]:
-    found = []
-    for stmt in stmts:
-        if stmt.op in ("load", "store", "bucketize") and stmt.attrs:
-            stmt = stmt._replace(attrs=(names.get(str(stmt.attrs[0])), *stmt.attrs[1:]))
-        if stmt.region:
-            stmt = stmt._replace(region=_anonymous(stmt.region, names))
-        found.append(stmt)
-    return tuple(found)
-
-
-@lru_cache(maxsize=8192)
-def _is_sound(body: Body, buffers: tuple[Buffer, ...], sizes: tuple[Symbol, ...]) -> bool:
-    program = Program("one", buffers, (), sizes=sizes)
-    return not any(True for rule in RULES for _ in rule(body, program))
+    forms: list[object] = [program.sizes]
+    roots: dict[str, int] = {}
+    for name in names:
+        buffer = known.get(name)
+        if buffer is None:
+            return None
+        forms.append((buffer.dtype, buffer.layout, buffer.kind))
+        root = program.storage_of(name)
+        if root != name:
+            forms.append((known[root].dtype, known[root].layout))
+        # Two names of one storage may collide: whose storage it is counts too.
+        forms.append(roots.setdefault(root, len(roots)))
+    return tuple(forms)
 
 
 def _at(n: Numbered) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.core.errors import Violation
+from treadle.ir.body import Body
 from treadle.ir.effects import effects
+from treadle.ir.pattern import NAMES_A_BUFFER, pattern_of, place_of
 from treadle.ir.program import Collective, Loop, MultiOutput, Program, Wait
 from treadle.ir.types import BufferKind
 
@@ -29,12 +31,21 @@ def values_exist_before_use(program: Program) -> Iterator[Violation]:
 
 def _stored_first(op: Loop, program: Program) -> set[str]:
     """Storages that the body itself stores to before it looks at them."""
+    pattern, buffers = pattern_of(op)
     first: dict[str, bool] = {}
-    for at in op.body.walk():
-        if at.stmt.op in ("load", "store", "bucketize"):
-            is_plain = at.stmt.op == "store" and at.stmt.attrs[2] == "plain"
-            first.setdefault(program.storage_of(str(at.stmt.attrs[0])), is_plain)
+    for place, is_plain in pattern.derive(_first_touches):
+        first.setdefault(program.storage_of(buffers[place]), is_plain)
     return {storage for storage, is_plain in first.items() if is_plain}
+
+
+def _first_touches(body: Body) -> list[tuple[int, bool]]:
+    """For each buffer of a pattern, whether a plain store touches it first."""
+    first: dict[int, bool] = {}
+    for at in body.walk():
+        if at.stmt.op in NAMES_A_BUFFER:
+            is_plain = at.stmt.op == "store" and at.stmt.attrs[2] == "plain"
+            first.setdefault(place_of(str(at.stmt.attrs[0])), is_plain)
+    return list(first.items())
 
 
 def devices_agree(program: Program) -> Iterator[Violation]:

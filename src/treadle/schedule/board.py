@@ -12,6 +12,7 @@ from collections.abc import Callable
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
 from treadle.analysis.liveness import Liveness
+from treadle.analysis.merge_floor import merge_floor
 from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
@@ -67,6 +68,12 @@ class Board:
         limit = self.limit()
         lowest: int | None = None
         for place in places:
+            if limit is not None:
+                both = (self.timeline, first, second, place.at, place.moved)
+                floor = merge_floor(*both, drops=drop_internal)
+                if floor > limit:
+                    lowest = floor if lowest is None else min(lowest, floor)
+                    continue
             mark = self.placer.try_at(first, second, place, drop_internal)
             if mark is None:
                 continue

@@ -8,12 +8,12 @@ needs    simplified indices; reduction loops never merge with the others
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from treadle.core.context import Ctx
 from treadle.index import Domain, Expr, IntLike, Symbol, merge_contiguous, substitute
 from treadle.ir.body import Body
 from treadle.ir.change import map_indices, map_loops, with_loops
+from treadle.ir.pattern import named, pattern_of
 from treadle.ir.program import Loop, Program
 
 
@@ -23,9 +23,13 @@ def merge_loops(program: Program, ctx: Ctx) -> Program:
 
 
 def _merged(op: Loop) -> Loop:
-    body = _without_unit_loops(op.body)
-    body = _merge(body)
-    return op if body is op.body else replace(op, body=body)
+    pattern, buffers = pattern_of(op)
+    body = pattern.derive(_merged_body)
+    return op if body is pattern.body else replace(op, body=named(body, buffers))
+
+
+def _merged_body(body: Body) -> Body:
+    return _merge(_without_unit_loops(body))
 
 
 def _without_unit_loops(body: Body) -> Body:
@@ -43,24 +47,11 @@ def _without_unit_loops(body: Body) -> Body:
 
 def _merge(body: Body) -> Body:
     """All index expressions of the body must agree that two loops are one."""
-    indices = list(dict.fromkeys(e for at in body.walk() for e in at.stmt.attrs if _is_index(e)))
-    found = tuple([e for e in indices if isinstance(e, Expr)])
-    domain, reduce, merged = _merged_indices(body.domain, body.reduce, found)
+    attrs = dict.fromkeys(e for at in body.walk() for e in at.stmt.attrs if isinstance(e, Expr))
+    indices = tuple(attrs)
+    domain, merged = merge_contiguous(body.domain, indices)
+    reduce, merged = merge_contiguous(body.reduce, merged)
     if domain is body.domain and reduce is body.reduce:
         return body
-    new = dict(zip(found, merged, strict=True))
+    new = dict(zip(indices, merged, strict=True))
     return with_loops(map_indices(body, lambda e: new[e]), domain, reduce)
-
-
-@lru_cache(maxsize=8192)
-def _merged_indices(
-    domain: Domain, reduce: Domain, indices: tuple[Expr, ...]
-) -> tuple[Domain, Domain, tuple[Expr, ...]]:
-    # Programs repeat a few shapes many times.
-    outer, found = merge_contiguous(domain, indices)
-    inner, found = merge_contiguous(reduce, found)
-    return outer, inner, found
-
-
-def _is_index(attr: object) -> bool:
-    return isinstance(attr, Expr)

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from treadle.core.context import Ctx
 from treadle.index import Expr, Facts, Kind
+from treadle.ir.body import Body
 from treadle.ir.change import map_indices, map_loops
+from treadle.ir.pattern import named, pattern_of
 from treadle.ir.program import Loop, Program
 from treadle.ir.spec_facts import facts_of
 
@@ -23,11 +25,16 @@ def simplify_indices(program: Program, ctx: Ctx) -> Program:
 
 
 def _simplified(op: Loop) -> Loop:
-    if any(n.value == 0 for n in op.body.space.extents):
-        return op  # an index that loses its empty loop would be looked at after all
-    facts = facts_of(op.body)
-    body = map_indices(op.body, lambda e: _simple(e, facts))
-    return op if body is op.body else replace(op, body=body)
+    pattern, buffers = pattern_of(op)
+    body = pattern.derive(_simple_body)
+    return op if body is pattern.body else replace(op, body=named(body, buffers))
+
+
+def _simple_body(body: Body) -> Body:
+    if any(n.value == 0 for n in body.space.extents):
+        return body  # an index that loses its empty loop would be looked at after all
+    facts = facts_of(body)
+    return map_indices(body, lambda e: _simple(e, facts))
 
 
 def _simple(e: Expr, facts: Facts) -> Expr:

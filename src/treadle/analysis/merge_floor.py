@@ -1,0 +1,150 @@
+"""What a merged step needs at least: a number that refuses most hopeless merges without trying.
+
+A trial changes the timeline, reads the peak and undoes everything. Often one look at the place is
+enough: what lives there already, plus what the arriving step brings, less all that could possibly
+become internal or move away. If that is too much, the trial would find at least as much.
+
+    arriving from the left      its dying inputs live on until here
+    arriving from the right     its outputs are allocated here already
+    from both                   what the two hand to each other may become internal; but then the
+                                receiver's output can no longer take over that block
+"""
+
+from collections.abc import Callable, Sequence
+
+from treadle.analysis.sequence import NOWHERE
+from treadle.analysis.timeline import Timeline
+
+
+def merge_floor(
+    timeline: Timeline, a: int, b: int, at: int, moved: Sequence[int], *, drops: bool
+) -> int:
+    """Bytes that the merge of two steps at the place of `at` needs there at least.
+
+    `moved` are the steps that go out of the way first, behind or before that place.
+    """
+    t = timeline
+    stay = t._leader_of(at)
+    first, second = t._leader_of(a), t._leader_of(b)
+    gone = second if stay == first else first
+    level = t.during(stay)
+    label = t._sequence.label
+    if label[gone] < label[stay]:
+        level += _from_the_left(t, gone, stay, drops)
+        level -= _could_take_over(t, gone, stay, lambda end: label[end] < label[stay])
+        for step in moved:
+            level -= _leaves_to_the_right(t, t._leader_of(step), stay)
+    else:
+        level += _from_the_right(t, gone, stay, drops)
+        away = {t._leader_of(step) for step in moved}
+        for step in away:
+            level -= _leaves_to_the_left(t, step, stay)
+        if away:
+            level -= _could_take_over(t, gone, stay, away.__contains__)
+            level -= _could_take_over(t, stay, gone, away.__contains__)
+    if drops and stay not in t._dropping:
+        level -= _unread(t, stay)
+    return level
+
+
+def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool) -> int:
+    leader, label, ends, heir = t._leader, t._sequence.label, t._ends, t._pairs.heir
+    change = 0
+    for i in t._touched_by(t._members_of(gone)):
+        if ends[i] == NOWHERE:
+            continue
+        storage, end = t._storages[i], leader[ends[i]]
+        if storage.producer is None or leader[storage.producer] != gone:
+            if label[end] < label[stay]:
+                change += t._freed[i]
+        elif drops and storage.freeable and end == stay:
+            change -= t._allocated[i]
+        if i in heir:
+            change += _needs_its_own(t, heir[i], stay)
+    return change
+
+
+def _from_the_right(t: Timeline, gone: int, stay: int, drops: bool) -> int:
+    leader, ends, heir = t._leader, t._ends, t._pairs.heir
+    there = set(t._touched_by(t._members_of(stay))) if heir else set()
+    change = 0
+    for i in t._touched_by(t._members_of(gone)):
+        storage = t._storages[i]
+        if i in heir and i in there:
+            change += _needs_its_own(t, heir[i], gone)
+        if storage.producer is None:
+            continue
+        inside = drops and storage.freeable and leader[ends[i]] == gone
+        maker = leader[storage.producer]
+        if maker == gone and not inside:
+            change += t._allocated[i]
+        elif maker == stay and inside:
+            change -= t._allocated[i]
+    return change
+
+
+def _needs_its_own(t: Timeline, out: int, step: int) -> int:
+    """Bytes of a taker that this step makes, if it will live on: both now touch its block."""
+    storage = t._storages[out]
+    if storage.producer is None or t._leader[storage.producer] != step:
+        return 0
+    return 0 if storage.freeable and t._leader[t._ends[out]] == step else storage.bytes
+
+
+def _leaves_to_the_right(t: Timeline, step: int, stay: int) -> int:
+    """What a step that goes behind `stay` allocates there instead of before it."""
+    leader, label = t._leader, t._sequence.label
+    gone = 0
+    for i in t._touched_by(t._members_of(step)):
+        producer = t._storages[i].producer
+        if producer is not None and leader[producer] == step:
+            freed = t._storages[i].freeable and label[leader[t._ends[i]]] < label[stay]
+            if not freed or i in t._pairs.heir:
+                gone += t._allocated[i]
+    return gone
+
+
+def _leaves_to_the_left(t: Timeline, step: int, stay: int) -> int:
+    """What a step that goes before `stay` frees there instead of behind it."""
+    leader, label = t._leader, t._sequence.label
+    gone = 0
+    for i in t._touched_by(t._members_of(step)):
+        if t._ends[i] == NOWHERE or leader[t._ends[i]] != step:
+            continue
+        producer = t._storages[i].producer
+        is_there = producer is None or label[leader[producer]] <= label[stay]
+        if is_there or i in t._pairs.host:
+            gone += t._freed[i]
+    return gone
+
+
+def _could_take_over(t: Timeline, step: int, other: int, will_pass: Callable[[int], bool]) -> int:
+    """Outputs that need no memory of their own once the last user of a block stands before them.
+
+    Not so if the other one uses that block as well: the hand-over is for this kernel alone.
+    """
+    if not t._pairs.giver:
+        return 0
+    used = set(t._touched_by(t._members_of(other)))
+    leader, giver = t._leader, t._pairs.giver
+    spared = 0
+    for i in t._touched_by(t._members_of(step)):
+        producer = t._storages[i].producer
+        if producer is None or leader[producer] != step or i not in giver or giver[i] in used:
+            continue
+        end = t._ends[giver[i]]
+        if end != NOWHERE and will_pass(leader[end]):
+            spared += t._allocated[i]
+    return spared
+
+
+def _unread(t: Timeline, step: int) -> int:
+    """What a step makes and nobody else looks at; a kernel keeps it in registers."""
+    leader = t._leader
+    return sum(
+        t._allocated[i]
+        for i in t._touched_by(t._members_of(step))
+        if (s := t._storages[i]).freeable
+        and s.producer is not None
+        and leader[s.producer] == step == leader[t._ends[i]]
+    )
