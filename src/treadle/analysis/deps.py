@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import NamedTuple
 
 from treadle.analysis.access import Access, accesses, can_meet
 from treadle.core.garbage import paused_collection
+from treadle.core.once import once
 from treadle.ir.program import Collective, Group, Operation, Program, walk_operations
 
 
@@ -88,12 +88,12 @@ class Dependences:
     replaced: dict[str, int]
     """storage -> the last leaf that replaced everything in it, if any did."""
 
-    @cached_property
+    @once
     def position(self) -> dict[str, int]:
         """Leaf positions by name."""
         return {name: k for k, name in enumerate(self.names)}
 
-    @cached_property
+    @once
     def into(self) -> list[list[Dep]]:
         """Dependences by target."""
         rows: list[list[Dep]] = [[] for _ in self.names]
@@ -101,7 +101,7 @@ class Dependences:
             rows[d.target].append(d)
         return rows
 
-    @cached_property
+    @once
     def out_of(self) -> list[list[Dep]]:
         """Dependences by source."""
         rows: list[list[Dep]] = [[] for _ in self.names]
@@ -147,6 +147,37 @@ class Dependences:
 def dependences(program: Program) -> Dependences:
     """Every dependence between the leaf operations of `program`."""
     return program.derive(_dependences)
+
+
+def carry_over(old: Program, new: Program) -> None:
+    """Tell `new` the dependences of `old` if it has the same leaves in another order that keeps
+    them all; otherwise do nothing, and they are found anew.
+
+    A pass that only groups and orders need not have every access compared again.
+    """
+    known, place = dependences(old), {leaf.name: k for k, leaf in enumerate(new.leaves)}
+    same = len(place) == len(old.leaves) == len(new.leaves) and old.buffers is new.buffers
+    if not same or any(new.leaves[place.get(x.name, 0)] is not x for x in old.leaves):
+        return
+    if any(op.after for op in walk_operations(new.ops) if isinstance(op, Group)):
+        return
+    at = [place[name] for name in known.names]
+    if any(at[d.source] >= at[d.target] for d in known.deps):
+        return
+    moved = [d._replace(source=at[d.source], target=at[d.target]) for d in known.deps]
+    moved.sort(key=lambda d: (d.target, *_in_order(d)))
+    new.remember(accesses, old.derive(accesses))
+    new.remember(
+        _dependences,
+        Dependences(
+            tuple([leaf.name for leaf in new.leaves]),
+            tuple(moved),
+            {(at[leaf], storage): v for (leaf, storage), v in known.reads_version.items()},
+            {(at[leaf], storage): v for (leaf, storage), v in known.writes_version.items()},
+            {s: tuple(sorted([at[leaf] for leaf in row])) for s, row in known.users.items()},
+            {storage: at[leaf] for storage, leaf in known.replaced.items()},
+        ),
+    )
 
 
 def _dependences(program: Program) -> Dependences:

@@ -71,7 +71,7 @@ def input_dies_here(c: Candidate) -> Verdict:
     last = c.deps.last_use(c.inp)
     assert last is not None
     name = c.deps.names[last]
-    if name in {leaf.name for leaf in c.op.leaves}:
+    if name == c.op.name or any(name == leaf.name for leaf in c.op.leaves):
         return YES
     return no("INP002", input=c.inp, last_use=name)
 
@@ -79,9 +79,8 @@ def input_dies_here(c: Candidate) -> Verdict:
 def output_is_born_here(c: Candidate) -> Verdict:
     """INP003: the output gets its first value here and reads nothing of its own."""
     first = c.deps.names[c.deps.users[c.out][0]]
-    if c.out in c.program.derive(boundary).inputs or first not in {
-        leaf.name for leaf in c.op.leaves
-    }:
+    is_here = first == c.op.name or any(first == leaf.name for leaf in c.op.leaves)
+    if c.out in c.program.derive(boundary).inputs or not is_here:
         return no("INP003", output=c.out, first_use=first)
     return YES
 
@@ -202,13 +201,21 @@ def possible_pairs(program: Program) -> list[InPlace]:
     found: list[InPlace] = []
     taken: set[str] = set()
     given: set[str] = set()
-    for rules, now in ((IN_PLACE_RULES, True), (ORDER_FREE_RULES, False)):
-        for c in _candidates(program):
-            if c.inp in taken or c.out in given or not check_rules(rules, c):
-                continue
+    later: list[Candidate] = []
+
+    def agree(c: Candidate, now: bool) -> None:
+        if c.inp not in taken and c.out not in given and check_rules(ORDER_FREE_RULES, c):
             taken.add(c.inp)
             given.add(c.out)
             found.append(InPlace(c.op.name, c.out, c.inp, now))
+
+    for c in _candidates(program):
+        if input_dies_here(c):
+            agree(c, True)
+        else:
+            later.append(c)
+    for c in later:
+        agree(c, False)
     return found
 
 

@@ -75,8 +75,9 @@ class Liveness:
         self.policy = policy or Policy()
         self.deps: Dependences = dependences(program)
         with paused_collection():
-            self.timeline = Timeline(len(program.leaves), _storages(program, self.policy))
-            self._merge_groups()
+            merged = self._merged_steps()
+            storages = _storages(program, self.policy)
+            self.timeline = Timeline(len(program.leaves), storages, merged=merged)
             if self.policy.in_place:
                 self._hand_over_blocks()
 
@@ -178,12 +179,14 @@ class Liveness:
             for leaf in op.leaves
         }
 
-    def _merge_groups(self) -> None:
+    def _merged_steps(self) -> list[tuple[list[int], bool]]:
+        """The groups that run as one step, each with whether what stays inside needs no memory."""
+        found = []
         for op in _steps(self.program.ops):
             members = [self.deps.position[leaf.name] for leaf in op.leaves]
             drop = self.policy.drop_internal and isinstance(op, Fused | MixOrder)
-            for m in members[1:]:
-                self.timeline.merge(members[0], m, at=members[0], drop_internal=drop)
+            found.append((members, drop))
+        return found
 
     def _hand_over_blocks(self) -> None:
         # The blocks of inputs that are not counted are not there to be taken over.

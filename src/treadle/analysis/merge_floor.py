@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from treadle.analysis.sequence import NOWHERE
 from treadle.analysis.timeline import Timeline
 
+_FEW = 8  # users that are looked at; with more, a storage counts as one that could be internal
+
 
 def merge_floor(
     timeline: Timeline, a: int, b: int, at: int, moved: Sequence[int], *, drops: bool
@@ -30,24 +32,27 @@ def merge_floor(
     level = t.during(stay)
     label = t._sequence.label
     if label[gone] < label[stay]:
-        level += _from_the_left(t, gone, stay, drops)
-        level -= _could_take_over(t, gone, stay, lambda end: label[end] < label[stay])
-        for step in moved:
-            level -= _leaves_to_the_right(t, t._leader_of(step), stay)
+        away = {t._leader_of(step) for step in moved}
+        level += _from_the_left(t, gone, stay, drops, away)
+        level -= _could_take_over(
+            t, gone, stay, drops, lambda end: label[gone] < label[end] < label[stay]
+        )
+        for step in away:
+            level -= _leaves_to_the_right(t, step, stay)
     else:
         level += _from_the_right(t, gone, stay, drops)
         away = {t._leader_of(step) for step in moved}
         for step in away:
             level -= _leaves_to_the_left(t, step, stay)
         if away:
-            level -= _could_take_over(t, gone, stay, away.__contains__)
-            level -= _could_take_over(t, stay, gone, away.__contains__)
+            level -= _could_take_over(t, gone, stay, drops, away.__contains__)
+            level -= _could_take_over(t, stay, gone, drops, away.__contains__)
     if drops and stay not in t._dropping:
         level -= _unread(t, stay)
     return level
 
 
-def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool) -> int:
+def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool, away: set[int]) -> int:
     leader, label, ends, heir = t._leader, t._sequence.label, t._ends, t._pairs.heir
     change = 0
     for i in t._touched_by(t._members_of(gone)):
@@ -57,7 +62,10 @@ def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool) -> int:
         if storage.producer is None or leader[storage.producer] != gone:
             if label[end] < label[stay]:
                 change += t._freed[i]
-        elif drops and storage.freeable and end == stay:
+                if i in heir and end != gone and end not in away:
+                    # Who took the block over on the way can no longer: it is still in use here.
+                    change += t._storages[heir[i]].bytes
+        elif drops and end == stay and _stays_inside(t, i, gone, stay):
             change -= t._allocated[i]
         if i in heir:
             change += _needs_its_own(t, heir[i], stay)
@@ -74,13 +82,21 @@ def _from_the_right(t: Timeline, gone: int, stay: int, drops: bool) -> int:
             change += _needs_its_own(t, heir[i], gone)
         if storage.producer is None:
             continue
-        inside = drops and storage.freeable and leader[ends[i]] == gone
+        ends_here = drops and storage.freeable and leader[ends[i]] == gone
         maker = leader[storage.producer]
-        if maker == gone and not inside:
+        if maker == gone and not ends_here:
             change += t._allocated[i]
-        elif maker == stay and inside:
+        elif maker == stay and ends_here and _stays_inside(t, i, gone, stay):
             change -= t._allocated[i]
     return change
+
+
+def _stays_inside(t: Timeline, i: int, gone: int, stay: int) -> bool:
+    """Whether a storage that one of the two makes may have no users but them."""
+    storage = t._storages[i]
+    if not storage.freeable or len(storage.users) > _FEW:
+        return storage.freeable
+    return all(t._leader[user] in (gone, stay) for user in storage.users)
 
 
 def _needs_its_own(t: Timeline, out: int, step: int) -> int:
@@ -118,7 +134,9 @@ def _leaves_to_the_left(t: Timeline, step: int, stay: int) -> int:
     return gone
 
 
-def _could_take_over(t: Timeline, step: int, other: int, will_pass: Callable[[int], bool]) -> int:
+def _could_take_over(
+    t: Timeline, step: int, other: int, drops: bool, will_pass: Callable[[int], bool]
+) -> int:
     """Outputs that need no memory of their own once the last user of a block stands before them.
 
     Not so if the other one uses that block as well: the hand-over is for this kernel alone.
@@ -132,6 +150,8 @@ def _could_take_over(t: Timeline, step: int, other: int, will_pass: Callable[[in
         producer = t._storages[i].producer
         if producer is None or leader[producer] != step or i not in giver or giver[i] in used:
             continue
+        if drops and i in used and _stays_inside(t, i, step, other):
+            continue  # it needs no memory anyway
         end = t._ends[giver[i]]
         if end != NOWHERE and will_pass(leader[end]):
             spared += t._allocated[i]

@@ -93,8 +93,8 @@ class WeightedSequence:
     __slots__ = ("_dirty", "_first", "_home", "_root", "label")
 
     def __init__(self, items: Sequence[int], rises: Sequence[int], falls: Sequence[int]) -> None:
-        """Take a permutation of ``range(n)``; ``rises`` and ``falls`` are indexed by item."""
-        self.label: list[int] = [0] * len(items)
+        """Take ints below n, each at most once; ``rises`` and ``falls`` are n by item."""
+        self.label: list[int] = [0] * len(rises)
         self._home: list[_Block] = []
         self._dirty: dict[_Block, None] = {}
         leaves = self._build_leaves(items, rises, falls)
@@ -105,7 +105,7 @@ class WeightedSequence:
         self, items: Sequence[int], rises: Sequence[int], falls: Sequence[int]
     ) -> list[_Block]:
         leaves = [_Block()]
-        self._home = [leaves[0]] * len(items)
+        self._home = [leaves[0]] * len(rises)
         for start in range(0, len(items), _FILL):
             leaf = leaves[0] if start == 0 else _Block()
             leaf.items = list(items[start : start + _FILL])

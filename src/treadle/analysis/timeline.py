@@ -79,8 +79,13 @@ class Timeline:
         storages: Iterable[Storage],
         *,
         drop_internal: bool = False,
+        merged: Iterable[tuple[Sequence[int], bool]] = (),
     ) -> None:
-        """Start with steps 0..n-1 in this order (a number: ascending) and these storages."""
+        """Start with steps 0..n-1 in this order (a number: ascending) and these storages.
+
+        ``merged`` are steps that are one from the beginning, at the place of the first, each with
+        whether it drops internals.
+        """
         order = list(range(steps)) if isinstance(steps, int) else list(steps)
         self._storages = tuple(storages)
         self._drop_internal = drop_internal
@@ -93,6 +98,12 @@ class Timeline:
         self._dropping: set[int] = set()  # leaders of merged steps that drop their internals
         self._undo: list[_Undo] = []
         self._epoch = 0
+        for members, drops in merged:
+            for member in members:
+                self._leader[member] = members[0]
+            self._members[members[0]] = list(members)
+            if drops:
+                self._dropping.add(members[0])
 
         self._pairs = HandOvers([storage.bytes for storage in self._storages])
 
@@ -111,18 +122,25 @@ class Timeline:
 
     def _charge_all(self, order: list[int]) -> WeightedSequence:
         """Find every end and every charge of the first order."""
-        place = [0] * len(order)
-        for at, step in enumerate(order):
-            place[step] = at
-        rises, falls = [0] * len(order), [0] * len(order)
+        leader, count = self._leader, len(order)
+        order = [step for step in order if leader[step] == step] if self._members else order
+        at = [0] * count
+        for k, step in enumerate(order):
+            at[step] = k
+        place = [at[head] for head in leader]
+        rises, falls = [0] * count, [0] * count
         for i, storage in enumerate(self._storages):
             producer, freeable, size = storage.producer, storage.freeable, storage.bytes
             places = [place[user] for user in storage.users]
             if producer is not None:
                 if places and min(places) < place[producer]:
                     raise LifeError(storage.name, producer, order[min(places)])
-                end = order[max(places)] if places else producer
-                rises[producer] += size
+                maker = leader[producer]
+                end = order[max(places)] if places else maker
+                self._ends[i] = end
+                if freeable and end == maker and maker in self._dropping:
+                    continue  # it stays inside
+                rises[maker] += size
                 self._allocated[i] = size
             else:
                 end = order[max(places)] if places else NOWHERE

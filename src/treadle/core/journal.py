@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from treadle.core.errors import InternalError, UsageError
 from treadle.core.journal_schema import (
@@ -33,6 +33,27 @@ if TYPE_CHECKING:
 Event: TypeAlias = Mapping[str, Any]
 
 
+class _Decided(NamedTuple):
+    """A verdict as it came."""
+
+    question: str
+    ops: Sequence[object]
+    verdict: Verdict
+
+    def event(self, n: int) -> Event:
+        """The same as event number n."""
+        verdict = self.verdict
+        return {
+            "kind": "verdict",
+            "n": n,
+            "question": self.question,
+            "ops": as_plain(self.ops),
+            "ok": verdict.ok,
+            "code": verdict.code,
+            "facts": as_plain(verdict.facts),
+        }
+
+
 class Journal:
     """Collects events in order; switched off, an emit costs one `if`.
 
@@ -40,16 +61,28 @@ class Journal:
     quiet run stays small and can still say how often each rule refused.
     """
 
-    __slots__ = ("_events", "_left_out", "enabled", "level")
+    __slots__ = ("_done", "_kept", "_left_out", "enabled", "level")
 
     def __init__(self, enabled: bool = True, level: int = EVERYTHING) -> None:
         self.enabled = enabled
         self.level = level
-        self._events: list[Event] = []
+        self._kept: list[Event | _Decided] = []
+        self._done = 0
         self._left_out: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self._kept)
+
+    @property
+    def _events(self) -> list[Event]:
+        """All events in plain form; verdicts, by far the most, are put into it when asked for."""
+        kept = self._kept
+        for n in range(self._done, len(kept)):
+            one = kept[n]
+            if isinstance(one, _Decided):
+                kept[n] = one.event(n)
+        self._done = len(kept)
+        return cast("list[Event]", kept)
 
     def __bool__(self) -> bool:
         return True  # an empty journal is still a journal: `journal or default` must not drop it
@@ -60,26 +93,22 @@ class Journal:
             return
         if kind == "verdict" and not self._keeps_verdict(fields):
             return
-        n = len(self._events)
+        n = len(self._kept)
         event = {"kind": kind, "n": n, **{name: as_plain(value) for name, value in fields.items()}}
         if problem := find_problem(event, n):
             raise InternalError(
                 f"journal event {n} ({kind}): expected {problem.expected}, found {problem.found}"
             )
-        self._events.append(event)
+        self._kept.append(event)
 
     def verdict(self, question: str, ops: Sequence[object], verdict: Verdict) -> None:
         """Append what was decided about `ops`: `journal.verdict("fuse", (a, b), verdict)`."""
         if not self.enabled:
             return
-        self.emit(
-            "verdict",
-            question=question,
-            ops=ops,
-            ok=verdict.ok,
-            code=verdict.code,
-            facts=verdict.facts,
-        )
+        if self.level >= (LEVEL_OF_AGREEMENT if verdict.ok else LEVEL_OF_REFUSAL):
+            self._kept.append(_Decided(question, ops, verdict))
+        else:
+            self._left_out[verdict.code] += 1
 
     def events(self, kind: str | None = None) -> Iterator[Event]:
         """Yield the events of one kind, or all of them, in order; they are not to be changed."""
@@ -118,7 +147,7 @@ class Journal:
 
         content = read_journal(path)
         journal = cls(level=content.level)
-        journal._events.extend(content.events)
+        journal._kept.extend(content.events)
         journal._left_out.update(content.left_out)
         return journal
 

@@ -82,6 +82,12 @@ class Options:
         Choice("ours", "dump", "inductor"),
         "TREADLE_ACCOUNTING",
     )
+    strict: bool = _option(
+        False,
+        "a graph of torch's that cannot be compiled is an error; otherwise torch runs it",
+        Flag(),
+        "TREADLE_STRICT",
+    )
     explain: bool = _option(
         False,
         "on a refusal, also ask the rules after the first one that refused",

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+from treadle.core.once import once
 from treadle.index import Domain, Expr, Symbol, indirect
 from treadle.ir.ops import OPS, OpDef
 
@@ -92,7 +92,7 @@ class Body:
     reduce: Domain
     stmts: tuple[Stmt, ...]
 
-    @cached_property
+    @once
     def space(self) -> Domain:
         """All loops, reduction loops innermost."""
         return self.domain + self.reduce if len(self.reduce) else self.domain
@@ -101,7 +101,7 @@ class Body:
         """All statements with their numbers, regions included, in writing order."""
         return iter(self._numbered)
 
-    @cached_property
+    @once
     def _numbered(self) -> tuple[Numbered, ...]:
         found: list[Numbered] = []
         counter = 0

@@ -178,6 +178,10 @@ class Program:
         answer: T = known
         return answer
 
+    def remember(self, question: Callable[[Program], T], answer: T) -> None:
+        """Tell the answer to a question before it is asked; it must be what asking would give."""
+        self._memo.setdefault(question, answer)
+
     @property
     def by_name(self) -> Mapping[str, Buffer]:
         """Buffers by name."""

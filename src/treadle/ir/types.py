@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
+from treadle.core.once import once
 from treadle.index import Const, Expr, Facts, IntLike, as_expr, hint, maximum, product_of
 
 
@@ -119,7 +120,7 @@ class Layout:
         """The row-major layout of `sizes`."""
         return _contiguous(tuple([as_expr(n) for n in sizes]))
 
-    @cached_property
+    @once
     def numel(self) -> Expr:
         """How many elements the tensor has."""
         return product_of(self.sizes)
@@ -129,7 +130,7 @@ class Layout:
         """Whether the elements fill the storage row by row from its start."""
         return self.offset.value == 0 and self.strides == row_major_strides(self.sizes)
 
-    @cached_property
+    @once
     def span(self) -> Expr:
         """How many storage elements are needed to reach the last element (0 for empty tensors)."""
         if any(n.value == 0 for n in self.sizes):
@@ -215,12 +216,12 @@ class Buffer:
         """How many elements the tensor has."""
         return self.layout.numel if self.kind is BufferKind.TENSOR else Const(0)
 
-    @cached_property
+    @once
     def storage_bytes(self) -> int:
         """Bytes of its storage; run-time sizes count with their hints."""
         return hint(self.storage_numel) * self.dtype.itemsize
 
-    @cached_property
+    @once
     def tensor_bytes(self) -> int:
         """Bytes of its elements, gaps between them not counted."""
         return hint(self.numel) * self.dtype.itemsize

@@ -35,6 +35,7 @@ class Board:
         self.peak_before = max(self.peak, ctx.peak_bytes or 0)
         self.group_of = self.order.group_of
         self.before = self.timeline.before
+        self._tried = self._refused = 0
 
     def enter_groups(self, merged: Callable[[int, int], None]) -> None:
         """Make one kernel of each group of the program; `merged(kept, gone)` hears of each step."""
@@ -68,12 +69,15 @@ class Board:
         limit = self.limit()
         lowest: int | None = None
         for place in places:
-            if limit is not None:
+            # A look before the trial pays off only where trials fail now and then.
+            if limit is not None and 8 * self._refused > self._tried:
                 both = (self.timeline, first, second, place.at, place.moved)
                 floor = merge_floor(*both, drops=drop_internal)
                 if floor > limit:
                     lowest = floor if lowest is None else min(lowest, floor)
+                    self._refused += 1
                     continue
+            self._tried += 1
             mark = self.placer.try_at(first, second, place, drop_internal)
             if mark is None:
                 continue
@@ -83,6 +87,7 @@ class Board:
                 return yes("FUS000", peak=peak, moved=len(place.moved))
             lowest = peak if lowest is None else min(lowest, peak)
             self.timeline.rollback(mark)
+            self._refused += 1
         return no("FUS011", peak=lowest, limit=limit)
 
     def limit(self) -> int | None:

@@ -28,8 +28,11 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     if policy.combine <= 1:
         return program
     model = Roofline(program)
-    small = [op for op in program.ops if _is_small(op, model) or isinstance(_kind(op), Space)]
-    batches = _batches(program, small) if len(small) > 1 else []
+    batches = [
+        small
+        for batch in _batches(program)
+        if len(small := [op for op in batch if _may_share(op, model)]) > 1
+    ]
     if not batches:
         return program
     board = Board(program, ctx, policy)
@@ -43,15 +46,16 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     return _rebuilt(program, board, found)
 
 
-def _is_small(op: Operation, model: Roofline) -> bool:
-    if not all(isinstance(leaf, Loop) for leaf in op.leaves) or not isinstance(op, Loop | Fused):
-        return False
+def _may_share(op: Operation, model: Roofline) -> bool:
+    """Whether the launch is a good part of the kernel's time; fills of one shape always."""
+    if isinstance(_kind(op), Space):
+        return True
     device = model.device_of(op)
     moved = work_of(model.program, op).bytes / device.gigabytes_per_second
     return device.launch_ns >= WORTH * (moved + device.launch_ns)
 
 
-def _batches(program: Program, small: list[Operation]) -> list[list[Operation]]:
+def _batches(program: Program) -> list[list[Operation]]:
     """Kernels of one level of the dependence graph, on one device, with or without reductions.
 
     Kernels of one level do not depend on each other.
@@ -69,10 +73,10 @@ def _batches(program: Program, small: list[Operation]) -> list[list[Operation]]:
             other = owner[d.source]
             if other != mine:
                 level[mine] = max(level[mine], level[other] + 1)
-    at = {op.name: level[k] for k, op in enumerate(program.ops)}
     rows: dict[tuple[object, ...], list[Operation]] = {}
-    for op in small:
-        rows.setdefault((at[op.name], op.device, _kind(op)), []).append(op)
+    for op, height in zip(program.ops, level, strict=True):
+        if isinstance(op, Loop | Fused) and all(isinstance(leaf, Loop) for leaf in op.leaves):
+            rows.setdefault((height, op.device, _kind(op)), []).append(op)
     return [row for row in rows.values() if len(row) > 1]
 
 
@@ -87,46 +91,59 @@ def _combined(
     batch: list[Operation], board: Board, ctx: Ctx, limit: int
 ) -> list[tuple[int, list[Operation]]]:
     """The launches of a batch: each kernel joins the open launch if everything allows it."""
-    launches: list[tuple[int, list[Operation]]] = []
-    host: Operation | None = None
-    members: list[Operation] = []
+    launches: list[_Launch] = []
     for op in batch:
-        if host is None or len(members) >= limit:
-            host, members = op, [op]
-            launches.append((board.deps.position[op.leaves[0].name], members))
-            continue
-        verdict = _joins(host, members, op, board)
-        ctx.journal.verdict("combine", (host.name, op.name), verdict)
-        if verdict:
-            members.append(op)
-        else:
-            host, members = op, [op]
-            launches.append((board.deps.position[op.leaves[0].name], members))
-    return launches
+        launch = launches[-1] if launches and len(launches[-1].members) < limit else None
+        if launch is not None:
+            verdict = launch.take_in(op)
+            ctx.journal.verdict("combine", (launch.members[0].name, op.name), verdict)
+            if verdict:
+                continue
+        launches.append(_Launch(op, board))
+    return [(launch.position, launch.members) for launch in launches]
 
 
-def _joins(host: Operation, members: list[Operation], op: Operation, board: Board) -> Verdict:
-    """COM001 no shared storage that one of them writes; then order, place and peak."""
-    storage = board.program.storage_of
-    mine = effects(op)
-    written = {storage(n) for n in (*mine.writes, *mine.mutates)}
-    touched = {storage(n) for n in mine.touched}
-    for other in members:
-        theirs = effects(other)
-        changed = {storage(n) for n in (*theirs.writes, *theirs.mutates)}
-        meets = changed & touched or written & {storage(n) for n in theirs.touched}
+class _Launch:
+    """Kernels that share a launch, and who of them touches what."""
+
+    def __init__(self, op: Operation, board: Board) -> None:
+        self.board = board
+        self.members: list[Operation] = []
+        self.position = board.deps.position[op.leaves[0].name]
+        self._written: dict[str, str] = {}
+        self._touched: dict[str, str] = {}
+        self._add(op, *self._storages(op))
+
+    def _storages(self, op: Operation) -> tuple[list[str], list[str]]:
+        storage, of = self.board.program.storage_of, effects(op)
+        written = [storage(n) for n in (*of.writes, *of.mutates)]
+        return written, [*written, *[storage(n) for n in of.reads]]
+
+    def _add(self, op: Operation, written: list[str], touched: list[str]) -> None:
+        self.members.append(op)
+        self._written.update(dict.fromkeys(written, op.name))
+        self._touched.update(dict.fromkeys(touched, op.name))
+
+    def take_in(self, op: Operation) -> Verdict:
+        """COM001 no shared storage that one of them writes; then order, place and peak."""
+        written, touched = self._storages(op)
+        meets = [s for s in touched if s in self._written] + [
+            s for s in written if s in self._touched
+        ]
         if meets:
-            return no("COM001", storage=sorted(meets)[0], left=other.name, right=op.name)
-    a, b = (board.deps.position[o.leaves[0].name] for o in (host, op))
-    a, b = board.group_of(a), board.group_of(b)
-    verdict = board.acyclic(a, b)
-    if verdict:
-        first, second = (a, b) if board.before(a, b) else (b, a)
-        verdict = board.place(first, second, drop_internal=False)
-    if not verdict:
-        return verdict
-    board.join(a, b)
-    return yes("COM000", members=len(members) + 1, peak=verdict.facts["peak"])
+            first = min(meets)
+            return no("COM001", storage=first, left=self._touched[first], right=op.name)
+        board = self.board
+        a, b = board.group_of(self.position), board.group_of(board.deps.position[op.leaves[0].name])
+        verdict = board.acyclic(a, b)
+        if verdict:
+            first_step, second = (a, b) if board.before(a, b) else (b, a)
+            verdict = board.place(first_step, second, drop_internal=False)
+        if not verdict:
+            return verdict
+        board.join(a, b)
+        self._add(op, written, touched)
+        return yes("COM000", members=len(self.members), peak=verdict.facts["peak"])
 
 
 def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) -> Program:

@@ -7,6 +7,7 @@ needs    the stored value is read at the point where it was stored; no cycle; th
 
 from __future__ import annotations
 
+from treadle.analysis.deps import carry_over
 from treadle.core.context import Ctx
 from treadle.ir.program import Fused, Operation, Program
 from treadle.schedule.choose import choose_groups
@@ -36,4 +37,6 @@ def fuse(program: Program, ctx: Ctx) -> Program:
         name = "_".join(p.name for p in parts)
         ops.append(Fused(name=name, device=parts[0].device, members=parts))
         ctx.journal.emit("step", action="fuse", args=[p.name for p in parts])
-    return program.with_ops(tuple(ops))
+    fused = program.with_ops(tuple(ops))
+    carry_over(program, fused)
+    return fused
