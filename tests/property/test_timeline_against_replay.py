@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.analysis import sequence, timeline
+from treadle.analysis import hubs, sequence
 from treadle.analysis.timeline import Life, LifeError, Mark, Peak, Storage, Timeline
 
 POISON = "freed"
@@ -373,7 +373,7 @@ class Session:
 def narrow_structures() -> Iterator[None]:
     """Make blocks, label gaps, hubs and fringes tiny, so that small programs reach every path."""
     narrow = patch.multiple(sequence, _CAPACITY=4, _FILL=3, _GAP=2, _NARROW=2, _ROOTS=1)
-    with narrow, patch.object(timeline, "_HUB", 1):
+    with narrow, patch.object(hubs, "_MANY", 1):
         yield
 
 

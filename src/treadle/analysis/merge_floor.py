@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from treadle.analysis.sequence import NOWHERE
 from treadle.analysis.timeline import Timeline
 
-_FEW = 8  # users that are looked at; with more, a storage counts as one that could be internal
+_FEW = 8  # users that are looked at; of storages with more, the best is assumed
 
 
 def merge_floor(
@@ -38,12 +38,12 @@ def merge_floor(
             t, gone, stay, drops, lambda end: label[gone] < label[end] < label[stay]
         )
         for step in away:
-            level -= _leaves_to_the_right(t, step, stay)
+            level -= _leaves_to_the_right(t, step, gone, stay, away)
     else:
         level += _from_the_right(t, gone, stay, drops)
         away = {t._leader_of(step) for step in moved}
         for step in away:
-            level -= _leaves_to_the_left(t, step, stay)
+            level -= _leaves_to_the_left(t, step, stay, away)
         if away:
             level -= _could_take_over(t, gone, stay, drops, away.__contains__)
             level -= _could_take_over(t, stay, gone, drops, away.__contains__)
@@ -67,6 +67,8 @@ def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool, away: set[int
                     change += t._storages[heir[i]].bytes
         elif drops and end == stay and _stays_inside(t, i, gone, stay):
             change -= t._allocated[i]
+        elif end in away:
+            change += t._freed[i]  # it was gone before, now it is made here
         if i in heir:
             change += _needs_its_own(t, heir[i], stay)
     return change
@@ -107,31 +109,44 @@ def _needs_its_own(t: Timeline, out: int, step: int) -> int:
     return 0 if storage.freeable and t._leader[t._ends[out]] == step else storage.bytes
 
 
-def _leaves_to_the_right(t: Timeline, step: int, stay: int) -> int:
-    """What a step that goes behind `stay` allocates there instead of before it."""
+def _leaves_to_the_right(t: Timeline, step: int, gone: int, stay: int, away: set[int]) -> int:
+    """What a step that goes behind `stay` allocates there instead, less what it will free there."""
     leader, label = t._leader, t._sequence.label
-    gone = 0
+    change = 0
     for i in t._touched_by(t._members_of(step)):
-        producer = t._storages[i].producer
-        if producer is not None and leader[producer] == step:
-            freed = t._storages[i].freeable and label[leader[t._ends[i]]] < label[stay]
-            if not freed or i in t._pairs.heir:
-                gone += t._allocated[i]
-    return gone
-
-
-def _leaves_to_the_left(t: Timeline, step: int, stay: int) -> int:
-    """What a step that goes before `stay` frees there instead of behind it."""
-    leader, label = t._leader, t._sequence.label
-    gone = 0
-    for i in t._touched_by(t._members_of(step)):
-        if t._ends[i] == NOWHERE or leader[t._ends[i]] != step:
+        if t._ends[i] == NOWHERE:
             continue
-        producer = t._storages[i].producer
-        is_there = producer is None or label[leader[producer]] <= label[stay]
-        if is_there or i in t._pairs.host:
-            gone += t._freed[i]
-    return gone
+        producer, end = t._storages[i].producer, leader[t._ends[i]]
+        maker = None if producer is None else leader[producer]
+        if maker == step:
+            freed = t._storages[i].freeable and label[end] < label[stay]
+            if not freed or i in t._pairs.heir:
+                change += t._allocated[i]
+        elif end == step and maker not in away and i not in t._pairs.host:
+            users = t._storages[i].users
+            # What the arriving step uses as well was counted with it.
+            if len(users) <= _FEW and all(leader[user] != gone for user in users):
+                change -= t._freed[i]
+    return change
+
+
+def _leaves_to_the_left(t: Timeline, step: int, stay: int, away: set[int]) -> int:
+    """What a step that goes before `stay` frees there instead, less what it makes and leaves."""
+    leader, label = t._leader, t._sequence.label
+    change = 0
+    for i in t._touched_by(t._members_of(step)):
+        if t._ends[i] == NOWHERE:
+            continue
+        producer, end = t._storages[i].producer, leader[t._ends[i]]
+        if end == step:
+            is_there = producer is None or label[leader[producer]] <= label[stay]
+            if is_there or i in t._pairs.host:
+                change += t._freed[i]
+        if producer is not None and leader[producer] == step:
+            lives_on = end not in away or not t._storages[i].freeable
+            if lives_on and i not in t._pairs.heir:
+                change -= t._allocated[i]
+    return change
 
 
 def _could_take_over(

@@ -37,6 +37,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from treadle.analysis.handovers import HandOvers
+from treadle.analysis.hubs import Hubs
 from treadle.analysis.lives import (
     Life,
     LifeError,
@@ -46,11 +47,9 @@ from treadle.analysis.lives import (
     check_input,
     touches_by_step,
 )
-from treadle.analysis.sequence import NOWHERE, Fringe, WeightedSequence
+from treadle.analysis.sequence import NOWHERE, WeightedSequence
 
 __all__ = ["Life", "LifeError", "Mark", "Peak", "StepBytes", "Storage", "Timeline"]
-
-_HUB = 64  # more users than this are not scanned on each change, but kept in a Fringe
 
 
 class Mark(NamedTuple):
@@ -68,8 +67,8 @@ class Timeline:
     """The lives of storages over an order of steps that can be changed, tried and undone."""
 
     __slots__ = (
-        "_allocated", "_base", "_drop_internal", "_dropping", "_ends", "_epoch", "_firsts",
-        "_freed", "_fringes", "_index", "_lasts", "_leader", "_members", "_pairs", "_sequence",
+        "_allocated", "_base", "_drop_internal", "_dropping", "_ends", "_epoch",
+        "_freed", "_hubs", "_index", "_leader", "_members", "_pairs", "_sequence",
         "_starts", "_storages", "_touches", "_undo",
     )  # fmt: skip
 
@@ -115,10 +114,7 @@ class Timeline:
         self._base = 0
         self._sequence = self._charge_all(order)
 
-        self._lasts: dict[int, Fringe] = {}
-        self._firsts: dict[int, Fringe] = {}
-        self._fringes: dict[int, list[Fringe]] = {}  # by user: those it stands in
-        self._watch_hubs()
+        self._hubs = Hubs(self._storages, self._leader, self._sequence.label)
 
     def _charge_all(self, order: list[int]) -> WeightedSequence:
         """Find every end and every charge of the first order."""
@@ -151,17 +147,6 @@ class Timeline:
                 falls[end] += size
                 self._freed[i] = size
         return WeightedSequence(order, rises, falls)
-
-    def _watch_hubs(self) -> None:
-        leader, label = self._leader, self._sequence.label
-        for i, storage in enumerate(self._storages):
-            if len(storage.users) > _HUB:
-                self._lasts[i] = Fringe(storage.users, lambda user: label[leader[user]])
-                if storage.producer is not None:
-                    self._firsts[i] = Fringe(storage.users, lambda user: -label[leader[user]])
-                watched = [hubs[i] for hubs in (self._lasts, self._firsts) if i in hubs]
-                for step in dict.fromkeys(storage.users):
-                    self._fringes.setdefault(step, []).extend(watched)
 
     # -- asking ------------------------------------------------------------------------------
 
@@ -198,6 +183,10 @@ class Timeline:
         """Tell whether one step stands before another; members of one step do not."""
         label = self._sequence.label
         return label[self._leader_of(a)] < label[self._leader_of(b)]
+
+    def follows(self, a: int, b: int) -> bool:
+        """Tell whether the second step stands right behind the first."""
+        return self._sequence.previous(self._leader_of(b)) == self._leader_of(a)
 
     def life(self, storage_name: str) -> Life:
         """Return where a storage begins, ends, and whose block it lives in."""
@@ -412,10 +401,10 @@ class Timeline:
         storage = self._storages[i]
         assert storage.producer is not None, "an input has no producer to move"
         users: Iterable[int] = storage.users
-        if i in self._firsts:
+        if i in self._hubs.firsts:
             # The first user that stays decides. Only a step that has swallowed the whole fringe of
             # a hub makes us look at all of its users.
-            staying = (user for user in self._firsts[i].inwards() if leader[user] != step)
+            staying = (user for user in self._hubs.firsts[i].inwards() if leader[user] != step)
             first = next(staying, None)
             users = users if first is None else (first,)
         for user in users:
@@ -434,9 +423,9 @@ class Timeline:
         leader, label, ends = self._leader, self._sequence.label, self._ends
         leftward = anchor == NOWHERE or label[anchor] < label[step]
         members = self._members_of(step)
-        self._leave_hubs(members)
+        self._hubs.leave(members)
         self._sequence.move_after(step, anchor)
-        self._join_hubs(members)
+        self._hubs.join(members)
         shifted = []
         for i in self._touched_by(members):
             end = leader[ends[i]]
@@ -453,8 +442,8 @@ class Timeline:
     def _find_end(self, i: int) -> int:
         """Return the step at which a touched storage dies: its last user, or else its producer."""
         leader = self._leader
-        if i in self._lasts:
-            return leader[self._lasts[i].farthest()]
+        if i in self._hubs.lasts:
+            return leader[self._hubs.lasts[i].farthest()]
         users = self._storages[i].users
         if users:
             return max(map(leader.__getitem__, users), key=self._sequence.label.__getitem__)
@@ -470,23 +459,11 @@ class Timeline:
             self._sequence.add(end, 0, freed)
         self._ends[i] = end
 
-    def _leave_hubs(self, members: Sequence[int]) -> None:
-        if self._fringes:
-            for member in members:
-                for fringe in self._fringes.get(member, ()):
-                    fringe.leave(member)
-
-    def _join_hubs(self, members: Sequence[int]) -> None:
-        if self._fringes:
-            for member in members:
-                for fringe in self._fringes.get(member, ()):
-                    fringe.join(member)
-
     # -- merging -----------------------------------------------------------------------------
 
     def _detach(self, members: Sequence[int]) -> Sequence[int]:
         """Take the weight of all that these steps touch out of the sequence; return what it is."""
-        self._leave_hubs(members)
+        self._hubs.leave(members)
         touched = self._touched_by(members)
         for i in touched:
             self._charge(i, 0, 0)
@@ -496,7 +473,7 @@ class Timeline:
         self, members: Sequence[int], touched: Sequence[int], stay: int, drops: bool
     ) -> None:
         """Weigh again what `_detach` took out, now that these steps stand elsewhere."""
-        self._join_hubs(members)
+        self._hubs.join(members)
         for i in touched:
             self._ends[i] = self._find_end(i)
         if drops != (stay in self._dropping):

@@ -61,7 +61,7 @@ class Search:
         self.version = [0] * len(self.kernels)
         self.refused: dict[tuple[int, int], tuple[int, int]] = {}
         self.forbidden: dict[tuple[int, int], str] = {}
-        self.queue: list[tuple[int, int, int]] = []
+        self.queue: list[tuple[int, int, int, int]] = []
         self.board.enter_groups(self._grouped)
         for op in program.ops:
             if isinstance(op, Group) and not isinstance(op, Fused) and op.leaves:
@@ -89,7 +89,7 @@ class Search:
                     continue
                 self.neighbours[a].add(b)
                 self.neighbours[b].add(a)
-                self.queue.append((-self.score(a, b), a, b))
+                self.queue.append((-self.score(a, b), a, b, 0))
             heapify(self.queue)
             if self.policy.late:
                 run_late(self.board.timeline, self.board.order)
@@ -111,22 +111,30 @@ class Search:
             for a, b in again:
                 self.refused.pop((a, b), None)
                 if self.board.group_of(a) == a and self.board.group_of(b) == b:
-                    heappush(self.queue, (-self.score(a, b), a, b))
+                    self.push(a, b)
 
-    def step(self, claimed: int, a: int, b: int) -> None:
+    def push(self, a: int, b: int) -> None:
+        """Queue a pair, a < b, by what it would save now."""
+        heappush(self.queue, (-self.score(a, b), a, b, self.version[a] + self.version[b]))
+
+    def step(self, claimed: int, a: int, b: int, version: int) -> None:
         """Look at one pair; merge it if everything agrees."""
         group = self.board.group_of
-        a, b = group(a), group(b)
-        if a == b:
+        x, y = group(a), group(b)
+        if x == y:
             return
-        a, b = (a, b) if a < b else (b, a)
-        versions = (self.version[a], self.version[b])
-        if self.refused.get((a, b)) == versions:
+        x, y = (x, y) if x < y else (y, x)
+        versions = (self.version[x], self.version[y])
+        if self.refused.get((x, y)) == versions:
             return
-        score = self.score(a, b)
-        if score < -claimed and self.queue and score < -self.queue[0][0]:
-            heappush(self.queue, (-score, a, b))
-            return
+        score = -claimed
+        if x != a or y != b or version != versions[0] + versions[1]:
+            # The two have grown since the pair was queued.
+            score = self.score(x, y)
+            if score < -claimed and self.queue and score < -self.queue[0][0]:
+                heappush(self.queue, (-score, x, y, versions[0] + versions[1]))
+                return
+        a, b = x, y
         verdict = self.consider(a, b, score)
         if self.ctx.journal.enabled:
             names = self.deps.names
@@ -212,8 +220,7 @@ class Search:
             links.discard(gone)
             links.add(kept)
             mine.add(other)
-            low, high = min(kept, other), max(kept, other)
-            heappush(self.queue, (-self.score(kept, other), low, high))
+            self.push(*((kept, other) if kept < other else (other, kept)))
         self.neighbours[gone] = set()
 
 

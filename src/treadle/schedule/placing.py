@@ -34,18 +34,18 @@ class Placer:
 
     def places(self, first: int, second: int) -> list[Place]:
         """The possible places, the one with fewer moves first; none if too much stands between."""
+        if self.timeline.follows(first, second):
+            nothing: tuple[int, ...] = ()
+            both = (Place(second, nothing, behind=True), Place(first, nothing, behind=False))
+            # The larger kernel should stay where it is: the other's members are what moves.
+            return list(both if self.order.size(second) >= self.order.size(first) else both[::-1])
         found = []
         later = self._between(first, second, self.order.successors, forward=True)
         if later is not None:
             found.append(Place(second, tuple(later), behind=True))
-        if later != []:
-            earlier = self._between(second, first, self.order.predecessors, forward=False)
-            if earlier is not None:
-                found.append(Place(first, tuple(earlier), behind=False))
-        else:
-            before = self._between(second, first, self.order.predecessors, forward=False)
-            if before == []:
-                found.append(Place(first, (), behind=False))
+        earlier = self._between(second, first, self.order.predecessors, forward=False)
+        if earlier is not None:
+            found.append(Place(first, tuple(earlier), behind=False))
         # The larger kernel should stay where it is: the other's members are what moves.
         size = self.order.size
         found.sort(key=lambda p: (len(p.moved), -size(p.at)))

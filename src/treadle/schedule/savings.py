@@ -38,7 +38,9 @@ def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surrounding
             total += _read_twice(mine, theirs)
             continue
         if stored_here:
-            total += sum(t.bytes for t in theirs if not t.is_write)
+            for t in theirs:
+                if not t.is_write:
+                    total += t.bytes
         if storage not in around.kept and (
             a.uses[storage] + b.uses[storage] == len(around.users[storage])
         ):
@@ -47,7 +49,11 @@ def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surrounding
 
 
 def _stored(touches: list[Touch]) -> int:
-    return max((t.bytes for t in touches if t.is_write), default=0)
+    most = 0
+    for t in touches:
+        if t.is_write and t.bytes > most:
+            most = t.bytes
+    return most
 
 
 def _read_twice(mine: list[Touch], theirs: list[Touch]) -> int:

@@ -50,9 +50,15 @@ def _may_share(op: Operation, model: Roofline) -> bool:
     """Whether the launch is a good part of the kernel's time; fills of one shape always."""
     if isinstance(_kind(op), Space):
         return True
-    device = model.device_of(op)
-    moved = work_of(model.program, op).bytes / device.gigabytes_per_second
-    return device.launch_ns >= WORTH * (moved + device.launch_ns)
+    device, by_name = model.device_of(op), model.program.by_name
+
+    def is_short(moved: int) -> bool:
+        return device.launch_ns >= WORTH * (moved / device.gigabytes_per_second + device.launch_ns)
+
+    # A kernel that would be short if it moved all it touches need not be weighed.
+    of = effects(op)
+    most = sum(by_name[n].tensor_bytes for names in (of.touched, of.mutates) for n in names)
+    return is_short(most) or is_short(work_of(model.program, op).bytes)
 
 
 def _batches(program: Program) -> list[list[Operation]]:

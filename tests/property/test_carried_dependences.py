@@ -1,0 +1,74 @@
+"""Dependences carried over to another order mean the same as those found anew in that order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from focused_programs import crowds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_programs import small_programs
+
+from treadle.analysis.access import accesses
+from treadle.analysis.deps import Dependences, carry_over, dependences
+from treadle.ir.program import Fused, Operation, Program
+
+
+def closure(deps: Dependences) -> list[set[str]]:
+    """Everything that must run before each leaf."""
+    before: list[set[str]] = []
+    for k, row in enumerate(deps.into):
+        found: set[str] = set()
+        for d in row:
+            assert d.source < d.target == k
+            found |= {deps.names[d.source]} | before[d.source]
+        before.append(found)
+    return before
+
+
+@st.composite
+def orders(draw: st.DrawFn, programs: st.SearchStrategy[Program]) -> tuple[Program, Program]:
+    """A program and the same leaves in another order that its dependences allow."""
+    program = draw(programs)
+    deps = dependences(program)
+    waiting = [{d.source for d in row} for row in deps.into]
+    left, order = set(range(len(deps.names))), list[int]()
+    while left:
+        ready = sorted(k for k in left if not waiting[k] & left)
+        order.append(draw(st.sampled_from(ready)))
+        left.remove(order[-1])
+    ops: list[Operation] = [program.leaves[k] for k in order]
+    if len(ops) > 1 and ops[0].device == ops[1].device and draw(st.booleans()):
+        ops[:2] = [Fused(name="both", device=ops[0].device, members=tuple(ops[:2]))]
+    return program, replace(program, ops=tuple(ops))
+
+
+@settings(max_examples=300)
+@given(orders(st.one_of(small_programs(), crowds())))
+def test_carried_dependences_order_the_same_and_read_the_same(
+    pair: tuple[Program, Program],
+) -> None:
+    old, new = pair
+    fresh = dependences(replace(new))
+    carry_over(old, new)
+    carried = dependences(new)
+    assert carried.names == fresh.names
+    assert closure(carried) == closure(fresh)
+    assert carried.users == fresh.users
+    assert carried.replaced == fresh.replaced
+
+
+def test_another_body_is_not_trusted() -> None:
+    from treadle.ir.build import ProgramBuilder
+
+    def program(factor: float) -> Program:
+        b = ProgramBuilder("p")
+        x, y = b.input("x", "f32", [4]), b.output("y", "f32", [4])
+        with b.loop("k", [4]) as k:
+            k.store(y, k.vars, k.load(x, k.vars[0]) * factor)
+        return b.build()
+
+    old, new = program(1.0), program(2.0)
+    new = replace(new, buffers=old.buffers)
+    carry_over(old, new)
+    assert new.derive(accesses) is not old.derive(accesses)
