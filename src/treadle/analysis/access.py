@@ -157,7 +157,7 @@ def loop_accesses(op: Loop, program: Program) -> Iterator[Access]:
     """The accesses of one loop over the buffers of `program`, reads before writes."""
     pattern, buffers = pattern_of(op)
     facts, ways = pattern.derive(_ways)
-    known = program.derive(_elements)
+    known = program.derive_from_buffers(_elements)
     for way in ways:
         name = buffers[way.place]
         of = known.get(name)

@@ -49,6 +49,10 @@ class Operation:
         """The operations that do the work: the members of a group, else itself."""
         return (self,)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What was found out about an operation stays behind when it is copied or sent.
+        return {name: value for name, value in self.__dict__.items() if name[0] != "_"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loop(Operation):
@@ -168,6 +172,9 @@ class Program:
     _memo: dict[object, Any] = field(
         default_factory=dict, init=False, compare=False, repr=False, hash=False
     )
+    _memo_of_buffers: dict[object, Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False, hash=False
+    )
 
     def derive(self, question: Callable[[Program], T]) -> T:
         """`question(self)`, computed once: a frozen program cannot make an answer stale."""
@@ -178,6 +185,26 @@ class Program:
         answer: T = known
         return answer
 
+    def derive_from_buffers(self, question: Callable[[Program], T]) -> T:
+        """`question(self)` about buffers and sizes only, whatever the operations are.
+
+        `with_ops` passes the answer on, so a pass list asks once.
+        """
+        memo = self._memo_of_buffers
+        known = memo.get(question, memo)
+        if known is memo:
+            known = memo[question] = question(self)
+        answer: T = known
+        return answer
+
+    def knows(self, op: Operation, fact: str) -> bool:
+        """Whether `note` said this of the operation, here or in a program over the same buffers."""
+        return op.__dict__.get(fact) is self._memo_of_buffers
+
+    def note(self, op: Operation, fact: str) -> None:
+        """Say once that something holds of an operation over these buffers; both are frozen."""
+        op.__dict__[fact] = self._memo_of_buffers
+
     def remember(self, question: Callable[[Program], T], answer: T) -> None:
         """Tell the answer to a question before it is asked; it must be what asking would give."""
         self._memo.setdefault(question, answer)
@@ -185,7 +212,7 @@ class Program:
     @property
     def by_name(self) -> Mapping[str, Buffer]:
         """Buffers by name."""
-        return self.derive(_buffers_by_name)
+        return self.derive_from_buffers(_buffers_by_name)
 
     @property
     def op_by_name(self) -> Mapping[str, Operation]:
@@ -199,9 +226,9 @@ class Program:
 
     def storage_of(self, name: str) -> str:
         """The buffer that owns the storage `name` lives in."""
-        roots = self._memo.get(_storage_roots)
+        roots = self._memo_of_buffers.get(_storage_roots)
         if roots is None:
-            roots = self.derive(_storage_roots)
+            roots = self.derive_from_buffers(_storage_roots)
         root: str = roots.get(name, name)
         return root
 
@@ -209,7 +236,9 @@ class Program:
         """The same program over other operations; itself if they are the same objects."""
         if len(ops) == len(self.ops) and all(a is b for a, b in zip(ops, self.ops, strict=True)):
             return self
-        return replace(self, ops=ops)
+        new = replace(self, ops=ops)
+        object.__setattr__(new, "_memo_of_buffers", self._memo_of_buffers)
+        return new
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Memoised answers stay behind: they can be large and are cheap to recompute.

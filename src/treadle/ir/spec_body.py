@@ -23,12 +23,13 @@ BITWISE_MODES = frozenset({"atomic_and", "atomic_or", "atomic_xor"})
 def bodies_are_sound(program: Program) -> Iterator[Violation]:
     """IR009 to IR014, body by body; a body of unsound form is not looked at further."""
     for op in program.leaves:
-        if not isinstance(op, Loop):
+        if not isinstance(op, Loop) or program.knows(op, "_is_sound"):
             continue
         pattern, names = pattern_of(op)
         surroundings = _surroundings(names, program)
         # Programs repeat a few bodies: one that was sound over buffers of this form still is.
         if surroundings is not None and surroundings in pattern.derive(_sound_in):
+            program.note(op, "_is_sound")
             continue
         for rule in RULES:
             found = [Violation(code, message, op.name) for code, message in rule(op.body, program)]

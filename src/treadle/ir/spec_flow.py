@@ -52,13 +52,15 @@ def devices_agree(program: Program) -> Iterator[Violation]:
     """IR016: an operation touches buffers of its own device, or single elements on the CPU."""
     known = program.by_name
     for op in program.leaves:
-        if not isinstance(op, Loop):
+        if not isinstance(op, Loop) or program.knows(op, "_is_on_its_device"):
             continue  # calls may move data between devices
-        for name in effects(op).touched:
-            b = known[name]
-            scalar = b.device == "cpu" and b.numel.value == 1 and name in effects(op).reads
-            if b.device != op.device and not scalar and b.kind is BufferKind.TENSOR:
-                message = f"{name} is on {b.device}, the operation on {op.device}"
+        strangers = [b for n in effects(op).touched if (b := known[n]).device != op.device]
+        if not strangers:
+            program.note(op, "_is_on_its_device")
+        for b in strangers:
+            scalar = b.device == "cpu" and b.numel.value == 1 and b.name in effects(op).reads
+            if not scalar and b.kind is BufferKind.TENSOR:
+                message = f"{b.name} is on {b.device}, the operation on {op.device}"
                 yield Violation("IR016", message, op.name)
 
 

@@ -20,6 +20,16 @@ def _twice(names: Iterable[str]) -> list[str]:
     return [n for n, count in Counter(names).items() if count > 1]
 
 
+def buffers_are_sound(program: Program) -> list[Violation]:
+    """The rules about buffers alone, asked once for all programs over the same ones."""
+    return program.derive_from_buffers(_about_buffers)
+
+
+def _about_buffers(program: Program) -> list[Violation]:
+    rules = (buffers_are_declared_once, views_fit, layouts_use_declared_sizes)
+    return [violation for rule in rules for violation in rule(program)]
+
+
 def buffers_are_declared_once(program: Program) -> Iterator[Violation]:
     """IR001: no two buffers of one name."""
     for name in _twice(b.name for b in program.buffers):
@@ -36,9 +46,13 @@ def touched_buffers_exist(program: Program) -> Iterator[Violation]:
     """IR003: operations, views, inputs and outputs name declared buffers."""
     known = program.by_name
     for op in program.leaves:
-        for name in effects(op).touched:
-            if name not in known:
-                yield Violation("IR003", f"unknown buffer {name}", op.name)
+        if program.knows(op, "_names_exist"):
+            continue
+        unknown = [name for name in effects(op).touched if name not in known]
+        if not unknown:
+            program.note(op, "_names_exist")
+        for name in unknown:
+            yield Violation("IR003", f"unknown buffer {name}", op.name)
     for b in program.buffers:
         if b.view_of is not None and b.view_of not in known:
             yield Violation("IR003", f"a view of the unknown buffer {b.view_of}", b.name)
@@ -102,8 +116,8 @@ def order_is_possible(program: Program) -> Iterator[Violation]:
                 yield Violation("IR006", f"it must follow {name}, which stands later", op.name)
 
 
-def sizes_are_declared(program: Program) -> Iterator[Violation]:
-    """IR007: every run-time size in a layout or a call is declared, each name once."""
+def layouts_use_declared_sizes(program: Program) -> Iterator[Violation]:
+    """IR007: every run-time size in a layout is declared, each name once."""
     for name in _twice(s.name for s in program.sizes):
         yield Violation("IR007", f"size {name} is declared more than once", name)
     for s in program.sizes:
@@ -116,6 +130,11 @@ def sizes_are_declared(program: Program) -> Iterator[Violation]:
             unknown |= e.free - declared
         for s in sorted(unknown, key=lambda s: s.order):
             yield Violation("IR007", f"its layout uses the undeclared size {s.name}", b.name)
+
+
+def calls_use_declared_sizes(program: Program) -> Iterator[Violation]:
+    """IR007: every run-time size that a call is given is declared."""
+    declared = set(program.sizes)
     for op in program.leaves:
         if isinstance(op, Call):
             named = _sizes_in((*op.args, *[a for _, a in op.attrs])) - declared
@@ -151,12 +170,11 @@ def tuples_are_taken_apart(program: Program) -> Iterator[Violation]:
 
 
 NAME_RULES = (
-    buffers_are_declared_once,
+    buffers_are_sound,
     operations_are_named_once,
     boundary_is_sound,
-    views_fit,
     order_is_possible,
-    sizes_are_declared,
+    calls_use_declared_sizes,
     tuples_are_taken_apart,
     touched_buffers_exist,
 )
