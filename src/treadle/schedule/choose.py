@@ -56,7 +56,7 @@ class Search:
         self.deps = self.board.deps
         self.ops: list[Operation] = list(program.leaves)
         self.kernels: list[Kernel] = kernels_of(program)
-        self.around = Surroundings.of(self.deps, program.derive(boundary))
+        self.around = Surroundings.of(self.deps, program.derive(boundary), policy.nests)
         self.neighbours: list[set[int]] = [set() for _ in self.kernels]
         self.version = [0] * len(self.kernels)
         self.refused: dict[tuple[int, int], tuple[int, int]] = {}

@@ -24,6 +24,8 @@ class Policy:
     max_statements: int = 1500
     max_levels: int = 3
     """Levels of a kernel's space: 2 is a reduction, 3 one with reductions of blocks inside."""
+    nests: bool = True
+    """Pointwise loops over rows may run in a kernel over the rows' elements, once for each row."""
     small_kernel: int = 1 << 17
     """Kernels of fewer steps need not fill the device: their launch costs more."""
     points_per_core: int = 2
@@ -60,8 +62,8 @@ POLICIES: dict[str, Policy] = {
                combine=1, split="never"),
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
                peak_factor=None, max_buffers=10**6, max_statements=10**9, max_levels=2,
-               small_kernel=1 << 62, max_moves=10**6, late=False, combine=1, recompute=False,
-               lower_peak=False, mix_orders=True, merge_duplicates=False, search="rounds",
+               nests=False, small_kernel=1 << 62, max_moves=10**6, late=False, combine=1,
+               recompute=False, lower_peak=False, mix_orders=True, merge_duplicates=False, search="rounds",
                split="never"),
     )
 }  # fmt: skip

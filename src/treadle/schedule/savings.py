@@ -18,16 +18,18 @@ class Surroundings:
 
     users: Mapping[str, tuple[int, ...]]
     kept: frozenset[str]
+    nests: bool
+    """Whether rows and their elements may meet in one kernel."""
 
     @classmethod
-    def of(cls, deps: Dependences, edge: Boundary) -> Surroundings:
+    def of(cls, deps: Dependences, edge: Boundary, nests: bool) -> Surroundings:
         """From the dependences and the border of a program."""
-        return cls(deps.users, edge.inputs | edge.outputs)
+        return cls(deps.users, edge.inputs | edge.outputs, nests)
 
 
 def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surroundings) -> int:
     """Bytes that need not be moved if b's work joins a's."""
-    if joined(a.space, b.space) is None and b.call is None:
+    if joined(a.space, b.space, around.nests) is None and b.call is None:
         return _sum_of_shared(a, b, shared)
     total = 0
     for storage in shared:

@@ -1,6 +1,7 @@
 """The iteration space of a kernel, as fusion sees it: levels of points, each a part of the next.
 
     pointwise over [8, 16]                     (128)
+    with a pointwise loop over [8] before it   (8, 128)       once for each row
     reduction over [8] of [16]                 (8, 128)       8 points, 128 steps in all
     with a reduction of blocks of 4 inside     (8, 32, 128)   each point has 4 blocks of 4 steps
 
@@ -58,13 +59,17 @@ def space_of(op: Loop) -> Space:
 
 
 @lru_cache(maxsize=16384)
-def joined(a: Space, b: Space) -> Space | None:
-    """The space of both in one kernel, None if there is none."""
+def joined(a: Space, b: Space, nests: bool = True) -> Space | None:
+    """The space of both in one kernel, None if there is none.
+
+    With `nests`, points of the coarser may each hold several of the finer, as rows hold elements.
+    """
     if a == b:
         return a
     if any(n.value == 0 for n in (*a.levels, *b.levels)):
         return None  # loops that do not run: nothing to gain
-    if a.total is not b.total and a.total not in b.levels and b.total not in a.levels:
+    meets = a.total is b.total or a.total in b.levels or b.total in a.levels
+    if not meets and not (nests and a.is_pointwise and b.is_pointwise):
         return None
     levels = _chain([*a.levels, *b.levels])
     return None if levels is None else Space(levels)

@@ -69,6 +69,43 @@ def test_a_producer_and_its_consumer_become_one_kernel() -> None:
     assert verdicts["p+c"]["facts"]["bytes"] == 2 * 8 * 16 * 4
 
 
+def halves(b: ProgramBuilder, start_of_second: int) -> None:
+    """Two loops that each write a part of the rows of one buffer, from one input."""
+    x = b.input("x", "f32", [8, 16])
+    y = b.output("y", "f32", [8, 40])
+    for name, start in (("left", 0), ("right", start_of_second)):
+        with b.loop(name, [8, 16]) as k:
+            i, j = k.vars
+            k.store(y, (i, j + start), k.load(x, i, j) * 0.5)
+
+
+def test_parts_of_one_buffer_that_never_meet_may_be_written_by_one_kernel() -> None:
+    assert fused(program_of(lambda b: halves(b, 16)))[0] == {"left_right"}
+    names, verdicts = fused(program_of(lambda b: halves(b, 15)))
+    assert names == {"left", "right"}
+    assert verdicts["left+right"]["code"] == "FUS008"
+
+
+def rows_and_elements(b: ProgramBuilder, rows: int) -> None:
+    """A loop over rows, and one over elements that reads what it stored for each row."""
+    x, big = b.input("x", "f32", [rows]), b.input("big", "f32", [24, 32])
+    t = pointwise(b, "row", [x], [rows])
+    y = b.output("y", "f32", [24, 32])
+    with b.loop("element", [24, 32]) as k:
+        i, j = k.vars
+        k.store(y, (i, j), k.load(big, i, j) + k.load_at(t, i))
+
+
+def test_a_loop_over_rows_may_run_once_for_each_row_of_elements() -> None:
+    assert fused(program_of(lambda b: rows_and_elements(b, 24)))[0] == {"row_element"}
+    # Rows that nobody reads are no part of the rows of elements.
+    names, verdicts = fused(program_of(lambda b: rows_and_elements(b, 25)))
+    assert names == {"row", "element"}
+    assert verdicts["row+element"]["code"] == "FUS004"
+    flat = replace(POLICIES["balanced"], nests=False)
+    assert fused(program_of(lambda b: rows_and_elements(b, 24)), flat)[0] == {"row", "element"}
+
+
 def test_a_shifted_read_keeps_two_kernels() -> None:
     def build(b: ProgramBuilder) -> None:
         x = b.input("x", "f32", [64])

@@ -2,11 +2,12 @@
 
 A kernel's points run in any order and at the same time. A value that one member stores and another
 reads must therefore be stored at the very point at which it is read, and a place that one member
-overwrites must be read by the others at that point only.
+overwrites must be read by the others at that point only. Accesses that never meet are free.
 """
 
 from __future__ import annotations
 
+from treadle.analysis.access import can_meet
 from treadle.core.verdict import YES, Verdict, no
 from treadle.schedule.kernels import same_point
 from treadle.schedule.rules.pair import Pair
@@ -34,6 +35,8 @@ def _meets(a: Touch, b: Touch) -> Verdict:
     if a.is_write and b.is_write and a.mode == b.mode != "plain":
         return YES  # atomic stores of one kind take turns
     if not same_point(a, b):
+        if not can_meet(a.access, b.access):
+            return YES  # parts of one storage, as of a concatenation
         return no("FUS008", storage=a.storage, left=_shown(a), right=_shown(b))
     for store in (a, b):
         if store.is_write and (store.path is None or not visits_once(store.path)):

@@ -32,7 +32,7 @@ class Pair:
     ) -> Pair:
         """The pair with its common space."""
         before_call = first.call is None and second.call is not None
-        space = second.space if before_call else joined(first.space, second.space)
+        space = second.space if before_call else joined(first.space, second.space, policy.nests)
         return cls(program, policy, first, second, shared, space)
 
     @property
