@@ -14,17 +14,18 @@ $(STAMPS)/venv:
 	$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
+# torch is asked for by its exact version first, so that no other package can pull in a newer one.
 $(STAMPS)/demo: $(STAMPS)/venv pyproject.toml
-	$(PY) -m pip install -q -e ".[interp]"
+	$(PY) -m pip install -q torch==2.13.0
+	$(PY) -m pip install -q -e ".[interp,torch]"
 	@touch $@
 
-# torch is asked for by its exact version first, so that no other package can pull in a newer one.
 $(STAMPS)/test: $(STAMPS)/venv pyproject.toml
 	$(PY) -m pip install -q torch==2.13.0
 	$(PY) -m pip install -q -e ".[torch,test]"
 	@touch $@ $(STAMPS)/demo
 
-demo: $(STAMPS)/demo ## set up and run the main job
+demo: $(STAMPS)/demo ## set up and run the main job: a small language model, eager and compiled
 	$(VENV)/bin/treadle demo
 
 test: $(STAMPS)/test lint ## set up and pass all tests (CI runs exactly this)
@@ -46,6 +47,8 @@ bench: $(STAMPS)/test ## run the benches and rewrite bench/results
 	$(PY) bench/graph_scale.py --save
 	$(PY) bench/memory_planner.py --save
 	$(PY) bench/ordering.py --save
+	$(PY) bench/models.py --save
+	$(PY) bench/torch_workloads.py --save --peer
 
 clean: ## remove everything that is not in git
 	git clean -fdXq

@@ -1,3 +1,29 @@
-"""Treadle schedules tensor programs: which kernel, in which order, in which bytes of memory."""
+"""Treadle schedules tensor programs: which kernel, in which order, in which bytes of memory.
+
+    treadle.compile(model)          torch.compile with this backend, and a memory report
+    treadle.plan(model, *inputs)    the memory it will need, without running it
+    treadle.explain(model, *inputs) kernels, bytes, calls, refused fusions, graph breaks
+    treadle.memory_of(compiled)     the memory of what treadle.compile gave
+
+These need torch, which is imported when one of them is first asked for and not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.frontends.torch.report import compile, explain, memory_of, plan
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "compile", "explain", "memory_of", "plan"]
+
+FROM_TORCH = ("compile", "explain", "memory_of", "plan")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FROM_TORCH:
+        raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    from treadle.frontends.torch import report
+
+    return getattr(report, name)

@@ -15,11 +15,16 @@ def emit(as_json: bool, data: Mapping[str, object], lines: Iterable[str]) -> Non
             print(line)
 
 
-def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
-    """Rows as aligned text; numbers to the right."""
+def table(
+    rows: Sequence[Sequence[object]], header: Sequence[str], figures: Sequence[str] = ()
+) -> list[str]:
+    """Rows as aligned text; numbers, and the columns named as `figures`, to the right."""
     cells = [[str(h) for h in header], *[[_cell(c) for c in row] for row in rows]]
     widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
-    right = [all(isinstance(row[k], int | float) for row in rows) for k in range(len(header))]
+    right = [
+        name in figures or all(isinstance(row[k], int | float) for row in rows)
+        for k, name in enumerate(header)
+    ]
     lines = []
     for row in cells:
         parts = [

@@ -27,8 +27,14 @@ class Kernels:
         """Run kernels number `first` up to, not including, `last`; raises what they report."""
         buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         numbers = (ctypes.c_int64 * max(len(sizes), 1))(*sizes)
-        error = (ctypes.c_int64 * ERROR_LENGTH)()
-        if self._entry(buffers, numbers, error, first, last):
+        self.launch(buffers, numbers, (ctypes.c_int64 * ERROR_LENGTH)(), first, last)
+
+    def launch(self, addresses: Any, sizes: Any, error: Any, first: int, last: int) -> None:
+        """Like `run`, on arrays of ctypes that the caller made once and keeps.
+
+        `addresses` holds pointers, `sizes` and `error` (ERROR_LENGTH long) 64-bit integers.
+        """
+        if self._entry(addresses, sizes, error, first, last):
             self._fail(list(error))
 
     def _fail(self, record: list[int]) -> NoReturn:

@@ -63,8 +63,8 @@ POLICIES: dict[str, Policy] = {
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
                peak_factor=None, max_buffers=10**6, max_statements=10**9, max_levels=2,
                nests=False, small_kernel=1 << 62, max_moves=10**6, late=False, combine=1,
-               recompute=False, lower_peak=False, mix_orders=True, merge_duplicates=False, search="rounds",
-               split="never"),
+               recompute=False, lower_peak=False, mix_orders=True, merge_duplicates=False,
+               search="rounds", split="never"),
     )
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ VARIABLES = {
     "TREADLE_COST_FILE": ("cost_file", "costs.json", "costs.json"),
     "TREADLE_POLICY": ("policy", "memory", "memory"),
     "TREADLE_ACCOUNTING": ("accounting", "inductor", "inductor"),
+    "TREADLE_STRICT": ("strict", "1", True),
     "TREADLE_CACHE_DIR": ("cache_dir", "kernels", "kernels"),
     "CC": ("cc", "clang", "clang"),
 }
@@ -32,6 +33,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "cc": None,
         "dump_pass": None,
         "stop_after": None,
+        "strict": False,
         "explain": False,
         "seed": 0,
         "cost_file": None,

@@ -13,6 +13,7 @@ from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.text import parse_program, show_program
 from treadle.lab.cli import COMMANDS, main
+from treadle.lab.commands import demo
 from treadle.lab.demo_program import demo_program
 from treadle.schedule.reproducer import write_reproducer
 
@@ -24,8 +25,8 @@ def program_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_demo_runs_and_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo"]) == 0
+def test_demo_of_a_program_runs_and_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--program"]) == 0
     out = capsys.readouterr().out
     for words in (
         "19 rules hold",
@@ -35,11 +36,26 @@ def test_demo_runs_and_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> N
     ):
         assert words in out
     assert len(out.splitlines()) < 40
-    assert main(["demo", "--json"]) == 0
+    assert main(["demo", "--program", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["ok"] is True
+    assert data["note"] is None
     assert data["peak_bytes"] == 197_888
     assert max(data["max_error"].values()) < 1e-6
+
+
+def test_demo_without_torch_says_so_and_shows_the_program(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert main(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("torch is not installed (pip install 'treadle[torch]')")
+    assert "all results agree" in out
+    assert main(["demo", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["kind"] == "program"
+    assert "torch is not installed" in data["note"]
 
 
 def test_show(program_file: str, capsys: pytest.CaptureFixture[str]) -> None:

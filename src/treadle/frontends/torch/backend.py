@@ -12,7 +12,7 @@ from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.compile import Settings, compile_graph
+from treadle.frontends.torch.compile import Saved, Settings, compile_graph
 from treadle.frontends.torch.decompositions import decompositions
 
 NAME = "treadle"
@@ -23,8 +23,6 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "max-autotune-no-cudagraphs": {"policy": "fast"},
 }
 """TorchInductor's mode names, and what each means here."""
-OWN = ("strict",)
-"""Options of the backend itself, besides those of `Options`."""
 
 
 def treadle(
@@ -43,9 +41,10 @@ def compile_with(
     settings: Settings, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Compile a captured graph, forward and backward, with the given settings."""
+    saved = Saved()
 
     def compiler(name: str, is_backward: bool = False) -> Callable[..., Any]:
-        return partial(_compile, name, settings, is_backward)
+        return partial(_compile, name, settings, is_backward, saved)
 
     return compat.aot_compile(
         gm,
@@ -61,11 +60,12 @@ def _compile(
     name: str,
     settings: Settings,
     is_backward: bool,
+    saved: Saved,
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
 ) -> Callable[..., Any]:
     donated = compat.donated_inputs() if is_backward else ()
-    return compile_graph(gm, name, settings, donated)
+    return compile_graph(gm, name, settings, donated, saved)
 
 
 def read_settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
@@ -74,8 +74,4 @@ def read_settings(mode: str | None, options: Mapping[str, Any] | None) -> Settin
         notes = suggestion_notes(mode, list(MODES), "modes")
         raise UsageError(f"unknown mode '{mode}'", code="OPT002", notes=notes)
     asked = {**MODES[mode or "default"], **(options or {})}
-    own = {key: asked.pop(key) for key in OWN if key in asked}
-    strict = own.get("strict", False)
-    if not isinstance(strict, bool):
-        raise UsageError(f"option strict cannot be {strict!r}", code="OPT002")
-    return Settings(Options.from_env().with_(**asked), strict)
+    return Settings(Options.from_env().with_(**asked))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from treadle.frontends.torch.parts import Part, compiled_parts
 from treadle.frontends.torch.values import Index, Lazy, Opaque, Realised
 from treadle.index import Expr
 from treadle.ir.types import Layout
@@ -118,7 +119,7 @@ def describe(arg: Any) -> str:
         return "[" + ", ".join(map(describe, arg)) + "]"
     if isinstance(arg, dict):
         return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in arg.items()) + "}"
-    if isinstance(arg, torch.nn.Module):
+    if isinstance(arg, torch.nn.Module | Part):
         return f"module {id(arg)}"
     return str(arg)
 
@@ -130,7 +131,7 @@ def _text(numbers: Index) -> str:
 def add_call(graph: GraphLowering, node: Any) -> Any:
     """Append the call of a node's own operator; gives the value of its result."""
     holes = Holes()
-    args = template(graph, tuple(node.args), holes)
+    args = compiled_parts(node, template(graph, tuple(node.args), holes), graph.compile_part)
     kwargs = template(graph, dict(node.kwargs), holes)
     val = node.meta.get("val")
     is_single = not isinstance(val, list | tuple)
@@ -169,7 +170,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
 
 def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]:
     """The value of one result and the buffer or object it is known by."""
-    if val is None:
+    if val is None and not (node.users and "val" not in node.meta):
         return None, None
     if graph.is_representable(val) and mutated_arguments(node):
         return graph.value(mutated_arguments(node)[0]), None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -55,8 +58,39 @@ def aot_compile(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    compiled: Callable[..., Any] = whole(gm, inputs)
-    return compiled
+    # The minifier runs what it compiled while torch still takes times of the compilation, and
+    # torch 2.13 cannot begin another one, of the backward graph, inside of that.
+    is_minifying = getattr(torch._dynamo.config, "repro_after", None) == "dynamo"
+    with backward_compiled_at_once() if is_minifying else nullcontext():
+        compiled: Callable[..., Any] = whole(gm, inputs)
+
+    @functools.wraps(compiled)
+    def called(*args: Any) -> Any:
+        return compiled(*args)
+
+    # torch 2.13 marks it as taking one list, which it does not: the minifier would believe it.
+    called._boxed_call = False  # type: ignore[attr-defined]
+    return called
+
+
+def backward_compiled_at_once() -> AbstractContextManager[None]:
+    """Backward graphs are compiled with their forward graphs, not when they are first needed."""
+    config: Any = torch._functorch.config
+    if not hasattr(config, "force_non_lazy_backward_lowering"):
+        return nullcontext()
+    patched: AbstractContextManager[None] = config.patch(force_non_lazy_backward_lowering=True)
+    return patched
+
+
+def fresh_function(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that does the same and shares no compiled code with anybody."""
+
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    # Dynamo keeps what it compiled with the code object, so each function gets one of its own.
+    captured.__code__ = captured.__code__.replace(co_name=captured.__code__.co_name)
+    return captured
 
 
 def make_boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -71,6 +105,26 @@ def donated_inputs() -> tuple[int, ...]:
     metadata = getattr(context, "fw_metadata", None)
     found: Iterable[int] = getattr(metadata, "bw_donated_idxs", None) or ()
     return tuple(found)
+
+
+def artifact_log(name: str) -> logging.Logger | None:
+    """The log behind `TORCH_LOGS=name`, for one of torch's own names; None unless it is on."""
+    # A name below torch's: its handlers, `TORCH_LOGS_OUT` and `set_logs` then hold for us too.
+    own: Any = torch._logging
+    found: logging.Logger = own.getArtifactLogger("torch.treadle", name)
+    is_on = found.propagate and found.isEnabledFor(logging.DEBUG)
+    return found if is_on else None
+
+
+def trace_artifact(name: str, encoding: str, payload: Callable[[], str]) -> None:
+    """Add a file to the trace that `TORCH_TRACE` asks for; nothing is made without one."""
+    own: Any = torch._logging
+    own.trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": name, "encoding": encoding},
+        payload_fn=payload,
+        expect_trace_id=False,
+    )
 
 
 def core_decompositions() -> dict[Any, Any]:
@@ -103,6 +157,14 @@ def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], o
     """
     guards: Any = torch._C._dynamo.guards
     return guards._reinterpret_tensor(tensor, sizes, strides, offset)
+
+
+def as_elements(tensor: Any, element: torch.dtype) -> Any:
+    """The memory behind a tensor, from its first element on, as elements of another type."""
+    memory = tensor.untyped_storage()
+    start = tensor.storage_offset() * tensor.element_size()
+    count = (memory.nbytes() - start) // element.itemsize
+    return torch.empty(0, dtype=element).set_(memory, start // element.itemsize, (count,), (1,))
 
 
 def has_overload(name: str) -> bool:

@@ -7,21 +7,26 @@ error itself.
 
 from __future__ import annotations
 
+import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
-from treadle.core.options import Options
-from treadle.frontends.torch import compat
+from treadle.core.errors import TreadleError
+from treadle.core.journal import Journal
+from treadle.core.options import Options, cache_folder
+from treadle.frontends.torch import compat, log
 from treadle.frontends.torch.lowering import Lowered, lower_graph
-from treadle.frontends.torch.origins import source_line
+from treadle.frontends.torch.memory_owners import Owner, owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.origins import origins_of, source_line
 from treadle.frontends.torch.runner import Runner
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
@@ -29,6 +34,13 @@ from treadle.runtime import CompiledProgram, compile_program
 from treadle.schedule.pipeline import run_pipeline
 
 MOST_COMPILED = 256
+REPRODUCE = "reproduce with: "
+NEVER = "(?!)"
+"""A pattern that matches nothing."""
+
+
+class CompileError(TreadleError):
+    """A graph that could not be compiled: the reason and the user's line."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +49,45 @@ class Settings:
 
     options: Options
     strict: bool = False
-    """Whether a failure to compile is an error rather than a warning."""
+    """Whether a failure to compile is an error, like the option of that name."""
     observe: Callable[[Lowered], None] | None = None
     """Called with every graph that was lowered."""
+    report: Callable[[Built], None] | None = None
+    """Called with every graph that was compiled."""
+
+
+class Scheduled(NamedTuple):
+    """A program after all passes, and what was decided on the way."""
+
+    program: Program
+    journal: Journal
+    ctx: Ctx
+
+
+class Made(NamedTuple):
+    """A scheduled program and its code."""
+
+    scheduled: Scheduled
+    compiled: CompiledProgram
+
+
+@dataclass(frozen=True)
+class Built:
+    """One graph, compiled: everything a report is made from."""
+
+    name: str
+    """`forward`, `backward`, or `graph` for one without gradients."""
+    lowered: Lowered
+    scheduled: Scheduled
+    runner: Runner
+    seconds: float
+
+
+@dataclass
+class Saved:
+    """What a forward graph leaves for its backward graph, by the node that made it."""
+
+    owners: dict[str, Owner] = field(default_factory=dict)
 
 
 class _ByText:
@@ -62,24 +110,52 @@ def compile_graph(
     name: str,
     settings: Settings,
     donated: Sequence[int] = (),
+    saved: Saved | None = None,
 ) -> Callable[[list[Any]], Any]:
     """The graph as a boxed callable: compiled, or run by torch if that failed."""
     where = _foreign_device(gm)
     if where is not None:
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
     try:
-        lowered = lower_graph(gm, name, donated)
-        if settings.observe is not None:
-            settings.observe(lowered)
-        runner = make_runner(lowered, settings)
+        built = _build(gm, name, settings, donated, saved or Saved())
     except Exception as e:
-        if settings.strict:
-            raise
         reason = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
-        return _eager(gm, "TOR001", reason, _line_of(gm, reason))
-    if runner is None:
+        line, again = _line_of(gm, reason), _reproducer(e)
+        if settings.strict or settings.options.strict:
+            place = f" (at {line})" if line else ""
+            message = f"graph '{name}' cannot be compiled{place}: {reason}"
+            raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
+        return _eager(gm, "TOR001", reason, line, again)
+    if built is None:
         return _eager(gm, "TOR003", "no C compiler was found")
-    return _boxed(runner)
+    log.show(built)
+    if settings.report is not None:
+        settings.report(built)
+    return _boxed(built.runner)
+
+
+def _build(
+    gm: torch.fx.GraphModule,
+    name: str,
+    settings: Settings,
+    donated: Sequence[int],
+    saved: Saved,
+) -> Built | None:
+    began = time.perf_counter()
+    part = partial(compile_graph, name="graph", settings=settings)
+    lowered = lower_graph(gm, name, donated, part)
+    if settings.observe is not None:
+        settings.observe(lowered)
+    runner = make_runner(lowered, settings)
+    if runner is None:
+        return None
+    runner.owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
+    runner.sources = {n.name: origins_of(n) for n in gm.graph.nodes if n.op == "call_function"}
+    if name == "forward":
+        saved.owners.update(owners_of_outputs(gm, lowered))
+    runner.bound()  # planned now, for the likely sizes: planning is part of compiling
+    made = _made(_ByText(lowered.program), settings.options)
+    return Built(name, lowered, made.scheduled, runner, time.perf_counter() - began)
 
 
 def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
@@ -92,19 +168,25 @@ def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
 
 def make_runner(lowered: Lowered, settings: Settings) -> Runner | None:
     """A lowered graph, scheduled and compiled; None without a C compiler."""
-    compiled = _compiled(_ByText(lowered.program), settings.options)
-    return Runner(compiled, lowered) if compiled.is_compiled else None
+    scheduled, compiled = _made(_ByText(lowered.program), settings.options)
+    return Runner(compiled, lowered, scheduled.ctx) if compiled.is_compiled else None
 
 
 @lru_cache(maxsize=MOST_COMPILED)
-def _compiled(key: _ByText, options: Options) -> CompiledProgram:
-    return compile_program(schedule(key.program, options), options=options)
+def _made(key: _ByText, options: Options) -> Made:
+    scheduled = schedule(key.program, options)
+    return Made(scheduled, compile_program(scheduled.program, options=options))
 
 
-def schedule(program: Program, options: Options) -> Program:
-    """The program after all passes."""
-    ctx = Ctx(options, cost_model(program, options), journal_for(options))
-    return run_pipeline(program, ctx)
+def schedule(program: Program, options: Options) -> Scheduled:
+    """The program after all passes; a pass that fails leaves a reproducer in the cache folder."""
+    journal = Journal() if log.wants_decisions() else journal_for(options)
+    ctx = Ctx(options, cost_model(program, options), journal)
+    if options.dump is None:
+        # The pipeline writes reproducers where it dumps: not into the user's folder, then.
+        folder = os.path.join(cache_folder(options), "reproducers")
+        ctx = Ctx(options.with_(dump=folder, dump_pass=NEVER), ctx.cost, journal)
+    return Scheduled(run_pipeline(program, ctx), journal, ctx)
 
 
 # ------------------------------------------------------------------------------- falling back
@@ -127,13 +209,24 @@ def _line_of(gm: torch.fx.GraphModule, reason: str) -> str | None:
     return max(known, key=lambda one: one[0])[1] if known else None
 
 
+def _reproducer(error: Exception) -> str | None:
+    """How to run again what failed, if a reproducer was written."""
+    notes = error.notes if isinstance(error, TreadleError) else ()
+    return next((note for note in notes if note.startswith(REPRODUCE)), None)
+
+
 def _eager(
-    gm: torch.fx.GraphModule, code: str, reason: str, line: str | None = None
+    gm: torch.fx.GraphModule,
+    code: str,
+    reason: str,
+    line: str | None = None,
+    again: str | None = None,
 ) -> Callable[[list[Any]], Any]:
     """The graph run by torch, operator by operator, after one warning."""
     place = f" (at {line})" if line else ""
+    how = f"; {again}" if again else ""
     warnings.warn(
-        f"{code}: a graph runs operator by operator, not compiled, because {reason}{place};"
+        f"{code}: a graph runs operator by operator, not compiled, because {reason}{place}{how};"
         f" read more: treadle explain {code}",
         stacklevel=2,
     )

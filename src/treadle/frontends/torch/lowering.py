@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from treadle.frontends.torch.calls import TorchCall, add_call
 from treadle.frontends.torch.node import Node
 from treadle.frontends.torch.origins import origins_of
+from treadle.frontends.torch.parts import Compile
 from treadle.frontends.torch.promotion import known_type, our_type
 from treadle.frontends.torch.realise import (
     dense_strides,
@@ -21,7 +23,8 @@ from treadle.frontends.torch.realise import (
     realise,
     write_loop,
 )
-from treadle.frontends.torch.symbols import Sizes, is_unbacked
+from treadle.frontends.torch.regions import write_out_regions
+from treadle.frontends.torch.symbols import Sizes, shown_sizes
 from treadle.frontends.torch.table import TABLE
 from treadle.frontends.torch.values import Index, Lazy, NotLowered, Opaque, Realised, Tensor
 from treadle.index import Symbol, as_expr
@@ -54,12 +57,21 @@ class Lowered:
     """How many nodes became loops or views."""
 
 
-def lower_graph(gm: torch.fx.GraphModule, name: str, donated: Sequence[int] = ()) -> Lowered:
-    """The graph as a program; nodes whose loops turn out not to be writable become calls."""
+def lower_graph(
+    gm: torch.fx.GraphModule,
+    name: str,
+    donated: Sequence[int] = (),
+    compile_part: Compile | None = None,
+) -> Lowered:
+    """The graph as a program; nodes whose loops turn out not to be writable become calls.
+
+    `compile_part` compiles graphs inside the graph; without it torch runs them.
+    """
+    write_out_regions(gm)
     banned: dict[str, str] = {}
     while True:
         try:
-            return GraphLowering(gm, name, donated, banned).run()
+            return GraphLowering(gm, name, donated, banned, compile_part).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
@@ -75,10 +87,12 @@ class GraphLowering:
         name: str,
         donated: Sequence[int] = (),
         banned: Mapping[str, str] | None = None,
+        compile_part: Compile | None = None,
     ) -> None:
+        self.compile_part = compile_part
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(name)
-        self.sizes = Sizes(_shape_env(gm))
+        self.sizes = Sizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, TorchCall] = {}
         self.origins: tuple[str, ...] = ()
@@ -87,6 +101,7 @@ class GraphLowering:
         self._ops: set[str] = set()
         self._mutated: set[str] = set()
         self._owners: dict[str, object] = {}
+        self._shown: frozenset[object] | None = None
         self._position = 0
         self.out = Lowered(Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
 
@@ -152,17 +167,7 @@ class GraphLowering:
         self.builder.sizes.update(self.sizes.declared)
         self.out.program = self.builder.build()
         self.out.mutated = frozenset(self._mutated)
-        self._check_sizes()
         return self.out
-
-    def _check_sizes(self) -> None:
-        shown = {name for _, name in self.out.numbers}
-        for _, name in self.out.tensors:
-            sizes = self.builder.buffers[name].layout.sizes
-            shown.update(n.name for n in sizes if isinstance(n, Symbol))
-        hidden = sorted(set(self.sizes.declared) - shown)
-        if hidden:
-            raise NotLowered(f"no input shows the size {hidden[0]}")
 
     def placeholder(self, node: Any) -> None:
         """An input: a buffer, a run-time size, or an object that calls are given."""
@@ -177,7 +182,7 @@ class GraphLowering:
             self.env[node] = Realised(buffer, buffer.layout)
             self.out.tensors.append((position, name))
             self._owners[name] = _storage_of(val)
-        elif isinstance(val, torch.SymInt) and not _has_unbacked(val):
+        elif isinstance(val, torch.SymInt) and self._is_size(val):
             size = self.sizes.expr(val)
             self.env[node] = size
             if isinstance(size, Symbol):
@@ -186,6 +191,13 @@ class GraphLowering:
             name = self.fresh(node.name)
             self.env[node] = Opaque(name)
             self.out.objects.append((position, name))
+
+    def _is_size(self, val: Any) -> bool:
+        try:
+            self.sizes.expr(val)
+        except NotLowered:
+            return False
+        return True
 
     def get_attr(self, node: Any) -> None:
         """A tensor the graph holds becomes an input; anything else is handed to calls."""
@@ -254,7 +266,8 @@ class GraphLowering:
 
     def _argument(self, arg: Any) -> Any:
         if isinstance(arg, torch.fx.Node):
-            return self.env[arg]
+            value = self.env[arg]
+            return value.home if isinstance(value, Lazy) and value.home is not None else value
         if isinstance(arg, list | tuple):
             return [self._argument(a) for a in arg]
         return arg
@@ -280,9 +293,15 @@ class GraphLowering:
         if value.strides is None and isinstance(val, torch.Tensor):
             value.strides = self.sizes.exprs(val.stride())
         several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
-        if several or is_too_long(value):
+        if several or is_too_long(value) or self._is_seen_twice(val):
             self.realise(value, node.name)
         return value
+
+    def _is_seen_twice(self, val: Any) -> bool:
+        """Whether several results show one memory: then what they show must be in memory."""
+        if self._shown is None:
+            self._shown = _shown_twice(self.gm.graph)
+        return isinstance(val, torch.Tensor) and _storage_of(val) in self._shown
 
     # -- mutation --------------------------------------------------------------------------
     def settle(self, buffer: str, but: Any = None) -> None:
@@ -322,10 +341,11 @@ class GraphLowering:
     def output(self, node: Any) -> None:
         """What the graph returns; each buffer with torch's own strides."""
         results = node.args[0]
-        for arg in results if isinstance(results, list | tuple) else [results]:
-            self.out.outputs.append(self._output(arg))
+        shown = _count_shown(self.builder.name)
+        for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):
+            self.out.outputs.append(self._output(arg, shown is None or position < shown))
 
-    def _output(self, arg: Any) -> Any:
+    def _output(self, arg: Any, is_shown: bool) -> Any:
         value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
         if not isinstance(value, Lazy | Realised):
             return value
@@ -333,32 +353,49 @@ class GraphLowering:
         if not isinstance(val, torch.Tensor):
             where = self.realise(value, arg.name)
         else:
-            wanted = self.sizes.exprs(val.stride())
+            wanted = self._wanted(val, is_shown)
             exact = self._exact(value, wanted, arg.name)
             where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
         if where.buffer.name not in self.builder.outputs:
             self.builder.returns(where.buffer)
         return where
 
-    def _exact(self, value: Tensor, wanted: Index, name: str) -> Realised | None:
-        """The value in new memory with just these strides; None if it lies so, or cannot."""
+    def _wanted(self, val: Any, is_shown: bool) -> Layout:
+        """How torch expects a result to lie; where it begins counts if the user sees it."""
+        begin = as_expr(0)
+        if is_shown and self._owners_input(val) is None:
+            # AOTAutograd looks at it when it makes the result a view of an input.
+            begin = self.sizes.expr(val.storage_offset())
+        return Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()), begin)
+
+    def _owners_input(self, val: Any) -> str | None:
+        """The input whose memory a result shows, if there is one."""
+        mine = _storage_of(val)
+        owners = self._owners.items()
+        return next((n for n, s in owners if s == mine and n in self.builder.inputs), None)
+
+    def _exact(self, value: Tensor, wanted: Layout, name: str) -> Realised | None:
+        """The value in new memory that lies just so; None if it does already, or cannot."""
         home = value if isinstance(value, Realised) else value.home
-        if home is not None and _same_steps(home.layout, wanted):
+        begin = wanted.offset
+        begins_there = begin.value == 0 or (home is not None and home.layout.offset is begin)
+        if home is not None and begins_there and _same_steps(home.layout, wanted.strides):
             return None
-        if home is None and _same_steps(
-            Layout(value.sizes, dense_strides(value.sizes, wanted)), wanted
-        ):
-            return None
+        if home is None and begin.value == 0:
+            dense = Layout(value.sizes, dense_strides(value.sizes, wanted.strides))
+            if _same_steps(dense, wanted.strides):
+                return None
         # Dimensions that are repeated without steps hold one element each.
-        pairs = list(zip(value.sizes, wanted, strict=True))
+        pairs = list(zip(value.sizes, wanted.strides, strict=True))
         sizes = tuple([as_expr(1) if s.value == 0 and n.value != 0 else n for n, s in pairs])
-        if any(n.value == 0 for n in sizes) or not is_spread(sizes, wanted):
+        if any(n.value == 0 for n in sizes) or not is_spread(sizes, wanted.strides):
             return None
-        target = self.builder.buffer(self.fresh(name), value.dtype, sizes, wanted)
+        layout = Layout(sizes, wanted.strides, begin)
+        whole = (sizes, wanted.strides) if begin.value == 0 else ((layout.span,), None)
+        target = self.builder.buffer(self.fresh(name), value.dtype, *whole)
         part = Lazy(sizes, value.dtype, value.load, value.reads)
-        op = self.fresh_op(name)
-        write_loop(self.builder, op, part, target, target.layout, self.origins)
-        return Realised(target, Layout(tuple(value.sizes), wanted, target.layout.offset))
+        write_loop(self.builder, self.fresh_op(name), part, target, layout, self.origins)
+        return Realised(target, Layout(tuple(value.sizes), wanted.strides, begin))
 
     def _apart(self, where: Realised, val: Any, name: str) -> Realised:
         """A result that shares memory with another tensor only if it does so in eager mode."""
@@ -379,6 +416,22 @@ def _same_steps(layout: Layout, wanted: Index) -> bool:
 def _storage_of(val: Any) -> object:
     """What two fake tensors have in common if one is a view of the other."""
     return val.untyped_storage()._cdata
+
+
+def _count_shown(graph: str) -> int | None:
+    """How many of a graph's first results the user gets to see; None if that is not known."""
+    if graph == "backward":
+        return 0
+    metadata = getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+    return getattr(metadata, "num_forward_returns", None)
+
+
+def _shown_twice(graph: Any) -> frozenset[object]:
+    """The memory that more than one of a graph's results share."""
+    results = next(node for node in graph.nodes if node.op == "output").all_input_nodes
+    vals = [node.meta.get("val") for node in results]
+    seen = Counter([_storage_of(val) for val in vals if isinstance(val, torch.Tensor)])
+    return frozenset([storage for storage, count in seen.items() if count > 1])
 
 
 def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
@@ -404,10 +457,6 @@ def _shape_env(gm: Any) -> Any:
         if inner is not None and getattr(inner, "shape_env", None) is not None:
             return inner.shape_env
     return None
-
-
-def _has_unbacked(val: Any) -> bool:
-    return any(is_unbacked(s) for s in val.node.expr.free_symbols)
 
 
 HANDLERS: dict[str, Callable[[GraphLowering, Any], None]] = {

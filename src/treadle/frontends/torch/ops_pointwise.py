@@ -109,22 +109,23 @@ def add(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
     """self + alpha * other."""
     if alpha == 1 and alpha is not True:
         return c.pointwise(lambda k, a, b: a + b, self, other)
-    return c.pointwise(lambda k, a, b: a + _times(k, b, alpha), self, other)
+    return c.pointwise(lambda k, a, b: a + times(k, b, alpha), self, other)
 
 
 @lowers("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
     """self - alpha * other."""
-    return c.pointwise(lambda k, a, b: a - _times(k, b, alpha), self, other)
+    return c.pointwise(lambda k, a, b: a - times(k, b, alpha), self, other)
 
 
 @lowers("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
     """other - alpha * self."""
-    return c.pointwise(lambda k, a, b: b - _times(k, a, alpha), self, other)
+    return c.pointwise(lambda k, a, b: b - times(k, a, alpha), self, other)
 
 
-def _times(k: LoopWriter, x: Value, factor: Any) -> Value:
+def times(k: LoopWriter, x: Value, factor: Any) -> Value:
+    """A value times a Python number."""
     from treadle.frontends.torch.node import number
 
     if isinstance(factor, int | float) and not isinstance(factor, bool):

@@ -30,14 +30,6 @@ from treadle.ir.types import DType
 PLAIN = "plain"
 Put = Callable[[LoopWriter, Index], tuple[Index, Value]]
 
-COMBINES = {
-    "sum": "atomic_add",
-    "prod": "atomic_mul",
-    "amax": "atomic_max",
-    "amin": "atomic_min",
-}
-"""How `scatter_reduce` combines, as modes of stores."""
-
 
 def scattered(c: Node, x: Tensor, extents: Sequence[Expr], put: Put, mode: str = PLAIN) -> Tensor:
     """A copy of `x` into which `put(k, at)` stores a value at a place for every point."""
@@ -130,8 +122,8 @@ def _row(values: Tensor, rest: Index) -> Index:
 # --------------------------------------------------------------------------------- scatter
 
 
-def _scatter(c: Node, x: Tensor, dim: int, index: Tensor, source: Any, mode: str = PLAIN) -> Tensor:
-    """A tensor or number, put along a dimension at the places of an index."""
+def putting(c: Node, x: Tensor, dim: int, index: Tensor, source: Any) -> Put:
+    """A tensor or number at the places of an index along a dimension, point by point."""
     rank = len(x.sizes)
 
     def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
@@ -145,7 +137,12 @@ def _scatter(c: Node, x: Tensor, dim: int, index: Tensor, source: Any, mode: str
         row = looked_up(k, index, at, x.sizes[d], wrap=False)
         return (*place[:d], row, *place[d + 1 :]), value
 
-    return scattered(c, x, index.sizes, put, mode)
+    return put
+
+
+def _scatter(c: Node, x: Tensor, dim: int, index: Tensor, source: Any, mode: str = PLAIN) -> Tensor:
+    """A tensor or number, put along a dimension at the places of an index."""
+    return scattered(c, x, index.sizes, putting(c, x, dim, index, source), mode)
 
 
 def _fitted(at: Index, rank: int) -> Index:
@@ -171,23 +168,6 @@ def scatter_add(c: Node, self: Tensor, dim: int, index: Tensor, src: Tensor) -> 
     return _scatter(c, self, dim, index, src, "atomic_add")
 
 
-@lowers("aten.scatter_reduce.two")
-def scatter_reduce(
-    c: Node,
-    self: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> Tensor:
-    """Elements combined along a dimension with what is there."""
-    if reduce not in COMBINES or not include_self:
-        raise NotLowered("means, and combinations without what was there")
-    return _scatter(c, self, dim, index, src, COMBINES[reduce])
-
-
 # ------------------------------------------------------------------------------------ rows
 
 
@@ -196,7 +176,15 @@ def index_add(
     c: Node, self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
 ) -> Tensor:
     """Slices added at the places of an index along a dimension."""
-    rank, wide = len(self.sizes), wide_type(c.dtype)
+    put = putting_rows(c, self, dim, index, source, alpha)
+    return scattered(c, self, source.sizes, put, "atomic_add")
+
+
+def putting_rows(
+    c: Node, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any = 1
+) -> Put:
+    """Slices at the places of an index along a dimension, point by point."""
+    rank, wide = len(x.sizes), wide_type(c.dtype)
 
     def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
         value = source.load(k, at)
@@ -204,12 +192,12 @@ def index_add(
             value = converted(converted(value, wide) * number(k, alpha, wide), c.dtype)
         if not rank:
             return (), value
-        place, d = _fitted(at, rank), along(self, dim)
+        place, d = _fitted(at, rank), along(x, dim)
         where = (place[d],) if index.sizes else ()
-        row = looked_up(k, index, where, self.sizes[d], wrap=False)
+        row = looked_up(k, index, where, x.sizes[d], wrap=False)
         return (*place[:d], row, *place[d + 1 :]), value
 
-    return scattered(c, self, source.sizes, put, "atomic_add")
+    return put
 
 
 @lowers("aten.embedding_dense_backward.default")

@@ -39,11 +39,11 @@ def sort(
 ) -> tuple[Tensor, ...]:
     """Values in order along a dimension, equal ones as they stood, and where each came from."""
     if not stable:
-        _ties_are_rare(self)
+        ties_are_rare(self)
     return _in_order(c, self, dim, descending)
 
 
-def _ties_are_rare(x: Tensor) -> None:
+def ties_are_rare(x: Tensor) -> None:
     """Where equal elements are common, their order in an unstable sort stays eager's own."""
     if x.dtype not in (DType.F32, DType.F64):
         raise NotLowered("equal elements are common, and their order is up to eager")
@@ -56,7 +56,7 @@ def topk(
     """The first k of the values in order: a window onto them."""
     if any(n.value == 0 for n in c.sizes):
         raise NotLowered("no elements")
-    _ties_are_rare(self)
+    ties_are_rare(self)
     found = _in_order(c, self, dim, largest)
     return tuple([_first(c, one) for one in found])
 

@@ -282,11 +282,12 @@ def diagonal(c: Node, self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
     first, second = along(self, dim1), along(self, dim2)
     down, right = max(-offset, 0), max(offset, 0)
     others = [d for d in range(len(self.sizes)) if d not in (first, second)]
-    if isinstance(self, Realised) and all(n.value != 0 for n in c.sizes):
+    if isinstance(self, Realised):
         at = self.layout
         strides = [*[at.strides[d] for d in others], at.strides[first] + at.strides[second]]
         begin = at.offset + at.strides[first] * down + at.strides[second] * right
-        return window(self, c.sizes, strides, begin)
+        is_empty = any(n.value == 0 for n in c.sizes)  # then nothing is looked at: stay inside
+        return window(self, c.sizes, strides, at.offset if is_empty else begin)
 
     def place(at: Index) -> Index:
         found = [ZERO] * len(self.sizes)

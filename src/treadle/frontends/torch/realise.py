@@ -61,12 +61,12 @@ def dense_strides(sizes: Index, strides: Index | None) -> Index:
 
 
 def is_spread(sizes: Index, strides: Index) -> bool:
-    """Whether no two elements provably share memory."""
+    """Whether no two elements share memory: provably, or for likely sizes if those are open."""
     facts, reach = Facts(), as_expr(0)
     for d in reversed(walk_order(sizes, strides)):
         if sizes[d].value == 1:
             continue
-        if not facts.less(reach, strides[d]):
+        if not facts.less(reach, strides[d]) and not hint(reach) < hint(strides[d]):
             return False
         reach = reach + (sizes[d] - 1) * strides[d]
     return True

@@ -112,6 +112,9 @@ def _common_step(layout: Layout, dims: Sequence[int]) -> Expr | None:
 def old_place(old: Index, new: Index, groups: Sequence[Group], at: Index) -> Index:
     """Where the element at new coordinates was."""
     places: list[Expr] = [ZERO] * len(old)
+    nowhere = [i for i, n in zip(at, new, strict=True) if n.value == 0]
+    if nowhere:  # nobody asks, but the place must depend on the loop that never runs
+        return (nowhere[0],) * len(old)
     for group in groups:
         if len(group.old) == 1 and len(group.new) == 1:
             places[group.old[0]] = at[group.new[0]]

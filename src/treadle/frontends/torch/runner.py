@@ -1,66 +1,64 @@
 """Runs a compiled program on torch tensors: kernels on their memory, calls in between.
 
-Steps are bound once for each set of run-time sizes (numbers instead of expressions) and then
-walked. A storage is allocated where its life begins and dropped where it ends; what a call returns
-becomes the storage itself where it lies as the program expects.
+Steps are bound once for each set of run-time sizes (numbers instead of expressions), with a memory
+plan for just these sizes, and then walked. The arena belongs to one run: torch's allocator makes it
+and takes it back, so that runs may overlap in threads and nothing is held in between.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 
-from treadle.codegen.c.unit import ERROR_LENGTH
-from treadle.codegen.host import Alloc, CallStep, Free, HostStep, Launch
+from treadle.codegen.host import CallStep, Launch
+from treadle.core.context import Ctx
+from treadle.core.errors import TreadleError
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import Held, Hole, TorchCall, Window
 from treadle.frontends.torch.lowering import Lowered
-from treadle.frontends.torch.promotion import TORCH_TYPES
+from treadle.frontends.torch.memory_lives import WRITES_WHERE_TOLD, RunShape, Spot
+from treadle.frontends.torch.memory_owners import Owner
+from treadle.frontends.torch.memory_plan import RunPlan, plan_run
+from treadle.frontends.torch.memory_run import Homes, Memory, Step
 from treadle.frontends.torch.values import Opaque, Realised
-from treadle.index import Expr, Symbol, evaluate
+from treadle.index import Expr, Symbol, evaluate, hint
 from treadle.ir.program import Call, Program, Ref
 from treadle.ir.types import BufferKind, Layout
 from treadle.runtime import CompiledProgram
 
 MOST_BOUND = 64
-
-
-class Spot(NamedTuple):
-    """A layout in numbers."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-
-class Memory:
-    """What one run holds: tensors by storage, objects by name, addresses for the kernels."""
-
-    __slots__ = ("addresses", "error", "objects", "tensors")
-
-    def __init__(self, count: int) -> None:
-        self.tensors: dict[str, Any] = {}
-        self.objects: dict[str, Any] = {}
-        self.addresses: Any = (ctypes.c_void_p * max(count, 1))()
-        self.error: Any = (ctypes.c_int64 * ERROR_LENGTH)()
-
-
-Step = Callable[[Memory], None]
+OUT_OF_RANGE = ("RUN003", "RUN004")
+OPERATION = re.compile(r"operation '([^']*)'")
 
 
 class Runner:
     """A graph that is ready to run: takes the graph's inputs as a list, gives its outputs."""
 
-    def __init__(self, compiled: CompiledProgram, lowered: Lowered) -> None:
-        self.compiled, self.lowered = compiled, lowered
+    def __init__(
+        self,
+        compiled: CompiledProgram,
+        lowered: Lowered,
+        ctx: Ctx | None = None,
+    ) -> None:
+        self.compiled, self.lowered, self.ctx = compiled, lowered, ctx
+        self._likely: RunPlan | None = None
+        self.owners: Mapping[str, Owner] = {}
+        """Whose memory inputs lie in, where that is known; to be set before the first run."""
+        self.sources: Mapping[str, tuple[str, ...]] = {}
+        """The operator and the user's line behind each node of the graph, for reports."""
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
         self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
-        self._constants = lowered.constants
+
+    @cached_property
+    def shape(self) -> RunShape:
+        """What of the memory of a run does not depend on sizes."""
+        return RunShape(self.compiled.host, self.lowered, self.owners)
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run on the caller's tensors; the list is emptied so that they can die early."""
@@ -71,11 +69,35 @@ class Runner:
         with torch.no_grad():
             back = bound.take_inputs(memory, given)
             del given
-            for step in bound.steps:
-                step(memory)
+            try:
+                for step in bound.steps:
+                    step(memory)
+            except TreadleError as e:
+                raise self._as_in_eager(e) from e
             for target, source in back:
                 target.copy_(source)
             return [give(memory) for give in bound.outputs]
+
+    def _as_in_eager(self, error: TreadleError) -> Exception:
+        """The error under the type that eager mode raises, with the user's line."""
+        named = OPERATION.search(error.message)
+        op = self.program.op_by_name.get(named[1]) if named else None
+        origins = self.sources.get(op.name, op.origins) if op is not None else ()
+        lines = [f"  your line: {place}" for place in origins[1:2]]
+        kind = IndexError if error.code in OUT_OF_RANGE else RuntimeError
+        return kind("\n".join([str(error), *lines]))
+
+    @property
+    def likely(self) -> RunPlan | None:
+        """The plan for the likely sizes, once it is made: what others are made like."""
+        return self._likely
+
+    def bound(self, sizes: Mapping[str, int] | None = None) -> Bound:
+        """The steps for some run-time sizes by name; those not given have their likely value."""
+        known, own = sizes or {}, self.program.sizes
+        found = self._bound(tuple([(s.name, known.get(s.name, hint(s))) for s in own]))
+        self._likely = self._likely or found.plan
+        return found
 
     def _sizes(self, given: Sequence[Any]) -> tuple[tuple[str, int], ...]:
         """The value of every run-time size, from the inputs that show it."""
@@ -95,11 +117,12 @@ class Runner:
 
 
 class Bound:
-    """The steps of a program for one set of run-time sizes."""
+    """The steps and the memory of a program for one set of run-time sizes."""
 
     def __init__(self, runner: Runner, sizes: tuple[tuple[str, int], ...]) -> None:
-        self.runner, self.program = runner, runner.program
+        self.runner, self.program, self.shape = runner, runner.program, runner.shape
         values = dict(sizes)
+        self.sizes: Mapping[str, int] = values
         self.values: Mapping[Symbol, int] = {s: values[s.name] for s in self.program.sizes}
         self.numbers = [values[s.name] for s in self.program.sizes]
         self.spots = {
@@ -107,7 +130,9 @@ class Bound:
             for b in self.program.buffers
             if b.kind is BufferKind.TENSOR and b.view_of is None
         }
-        self.steps: list[Step] = list(self._steps(runner.compiled.host.steps))
+        self.plan = plan_run(self.shape, self.spots, self.values, runner.ctx, runner.likely)
+        self.homes = Homes(self.shape, self.plan, self.spots, runner.place)
+        self.steps: list[Step] = list(self._steps())
         self.outputs = [self._giver(one) for one in runner.lowered.outputs]
 
     def number(self, e: Expr) -> int:
@@ -121,101 +146,81 @@ class Bound:
         return Spot(sizes, strides, self.number(layout.offset))
 
     # -- inputs ----------------------------------------------------------------------------
-    def take_inputs(self, memory: Memory, given: Sequence[Any]) -> list[tuple[Any, Any]]:
+    def take_inputs(self, memory: Memory, given: list[Any]) -> list[tuple[Any, Any]]:
         """Put the inputs in place; gives pairs to copy back: tensors that had to be moved."""
         lowered, back = self.runner.lowered, []
         for position, name in lowered.tensors:
-            tensor = given[position]
+            tensor, spot = given[position], self.spots[name]
             if tensor is None:  # a token that orders effects: torch passes nothing for it
-                tensor = torch.empty_strided(*self.spots[name][:2], dtype=self._element(name))
-            if tuple(tensor.shape) != self.spots[name].sizes and self.runner.place(name) is None:
+                element = self.homes.element(name)
+                tensor = torch.empty_strided(spot.sizes, spot.strides, dtype=element)
+            if tuple(tensor.shape) != spot.sizes and self.runner.place(name) is None:
                 memory.tensors[name] = tensor  # saved by an operator that broke its promise
                 continue
-            placed = as_expected(tensor, self.spots[name])
-            self.put(memory, name, placed)
+            placed = as_expected(tensor, spot)
+            self.homes.put(memory, name, placed)
             if name in lowered.mutated:
                 torch.autograd.graph.increment_version(tensor)
                 if placed is not tensor:
                     back.append((tensor, placed))
         for name, tensor in lowered.constants.items():
-            self.put(memory, name, tensor)
+            self.homes.put(memory, name, tensor)
         for position, name in lowered.objects:
             memory.objects[name] = given[position]
+        self.homes.settle_inputs(memory, given)
         return back
 
-    def put(self, memory: Memory, storage: str, tensor: Any) -> None:
-        """Let a storage lie in a tensor's memory."""
-        memory.tensors[storage] = tensor
-        at = self.runner.place(storage)
-        if at is not None:
-            memory.addresses[at] = tensor.data_ptr()
-
     # -- steps -----------------------------------------------------------------------------
-    def _steps(self, steps: Sequence[HostStep]) -> list[Step]:
-        found: list[Step] = []
+    def _steps(self) -> Iterator[Step]:
+        """Allocations, kernels, calls; what ends is let go of before memory is next needed."""
         number = {plan.name: k for k, plan in enumerate(self.runner.compiled.host.kernels)}
-        made = self._made_by_calls(steps)
+        objects: dict[int, list[str]] = {}
+        for name, k in self.shape.objects().items():
+            objects.setdefault(k, []).append(name)
         run: list[int] = []
-        for step in steps:
-            if isinstance(step, Launch):
-                if run and number[step.kernel] != run[-1] + 1:
-                    found.append(self._launch(run))
-                    run = []
-                run.append(number[step.kernel])
-                continue
-            if run:
-                found.append(self._launch(run))
+        over = self.homes.ends.get(-1, [])
+        for k, step in enumerate(self.shape.steps):
+            taken = self.homes.allocations.get(k, [])
+            is_next = isinstance(step, Launch) and (not run or number[step.kernel] == run[-1] + 1)
+            if run and (taken or not is_next):
+                yield self._launch(run)
                 run = []
-            if isinstance(step, Alloc) and step.storage not in made:
-                found.append(self._alloc(step.storage))
-            elif isinstance(step, Free):
-                found.append(self._free(step.storage))
+            if over and (taken or not isinstance(step, Launch)):
+                yield self._letting_go(over, k)
+                over = []
+            yield from taken
+            if isinstance(step, Launch):
+                run.append(number[step.kernel])
             elif isinstance(step, CallStep):
-                found.append(self._call(step.op))
+                yield self._call(step.op)
+            over = over + self.homes.ends.get(k, []) + objects.get(k, [])
         if run:
-            found.append(self._launch(run))
-        return found
+            yield self._launch(run)
 
-    def _made_by_calls(self, steps: Sequence[HostStep]) -> set[str]:
-        """Storages a call makes as a whole: nothing needs to be allocated for them."""
-        calls = [s.op for s in steps if isinstance(s, CallStep)]
-        return {name for op in calls for name in op.writes}
+    def _letting_go(self, names: Sequence[str], before: int) -> Step:
+        arena = self.plan.arena
+        is_over = arena is not None and arena.last < before
+
+        def let_go(memory: Memory) -> None:
+            for name in names:
+                memory.tensors.pop(name, None)
+                memory.objects.pop(name, None)
+            if is_over:
+                memory.arena = None
+
+        return let_go
 
     def _launch(self, kernel_numbers: Sequence[int]) -> Step:
         kernels = self.runner.compiled.kernels
         first, last = kernel_numbers[0], kernel_numbers[-1] + 1
         assert kernels is not None
-        # All launches of a run share one array of addresses: `Kernels.run` would make one each.
-        entry, fail = kernels._entry, kernels._fail
+        start = kernels.launch
         sizes = (ctypes.c_int64 * max(len(self.numbers), 1))(*self.numbers)
 
         def launch(memory: Memory) -> None:
-            error = memory.error
-            if entry(memory.addresses, sizes, error, first, last):
-                fail(list(error))
+            start(memory.addresses, sizes, memory.error, first, last)
 
         return launch
-
-    def _alloc(self, storage: str) -> Step:
-        spot, element = self.spots[storage], self._element(storage)
-        at = self.runner.place(storage)
-
-        def alloc(memory: Memory) -> None:
-            tensor = torch.empty_strided(spot.sizes, spot.strides, dtype=element)
-            memory.tensors[storage] = tensor
-            if at is not None:
-                memory.addresses[at] = tensor.data_ptr()
-
-        return alloc
-
-    def _free(self, storage: str) -> Step:
-        def free(memory: Memory) -> None:
-            memory.tensors.pop(storage, None)
-
-        return free
-
-    def _element(self, name: str) -> torch.dtype:
-        return TORCH_TYPES[self.program.by_name[name].dtype]
 
     # -- calls -----------------------------------------------------------------------------
     def _call(self, op: Call) -> Step:
@@ -224,6 +229,8 @@ class Bound:
         kwargs = {key: self._filler(a, op) for key, a in call.kwargs.items()}
         results = list(zip(call.results, op.writes, strict=True))
         function, is_single = call.function, call.is_single
+        if results and op.writes[0] not in self._by_torch:
+            return self._call_into(op.writes[0], WRITES_WHERE_TOLD[function], args, kwargs)
 
         def invoke(memory: Memory) -> None:
             given = [fill(memory) for fill in args]
@@ -240,9 +247,27 @@ class Bound:
 
         return invoke
 
+    @cached_property
+    def _by_torch(self) -> set[str]:
+        """Results that torch allocates, objects included."""
+        told = self.shape.writes_where_told
+        names = [n for s in self.shape.steps if isinstance(s, CallStep) for n in s.op.writes]
+        return {n for n in names if n not in self.shape.made or not told(n, self.spots)}
+
+    def _call_into(
+        self, name: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Step:
+        """A call that writes into the place its result was given."""
+
+        def invoke(memory: Memory) -> None:
+            given = {key: fill(memory) for key, fill in kwargs.items()}
+            function(*[fill(memory) for fill in args], **given, out=memory.tensors[name])
+
+        return invoke
+
     def _adopt(self, memory: Memory, name: str, tensor: Any, inputs: set[int]) -> None:
         """Make a call's result the storage of a buffer; copied if it lies in another way."""
-        spot, element = self.spots[name], self._element(name)
+        spot, element = self.spots[name], self.homes.element(name)
         if not isinstance(tensor, torch.Tensor):
             tensor = torch.as_tensor(tensor, dtype=element)
         if tuple(tensor.shape) != spot.sizes and self.runner.place(name) is None:
@@ -254,7 +279,9 @@ class Bound:
             moved = torch.empty_strided(spot.sizes, spot.strides, dtype=element)
             moved.copy_(tensor)
             tensor = moved
-        self.put(memory, name, tensor)
+        self.homes.put(memory, name, tensor)
+        if name in self.homes.pools:
+            self.homes.settle(memory, name)
 
     def _filler(self, arg: Any, op: Call) -> Callable[[Memory], Any]:
         """How to get one argument of a call at run time."""

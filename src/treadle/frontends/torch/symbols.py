@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.frontends.torch.values import NotLowered
-from treadle.index import Expr, Symbol, as_expr, floordiv, maximum, minimum, mod, size
+from treadle.index import Expr, Facts, Symbol, as_expr, floordiv, maximum, minimum, mod, size
 
 BIG = 2**62
 
@@ -14,8 +14,8 @@ BIG = 2**62
 class Sizes:
     """The run-time sizes of one graph: each free symbol of its shapes, declared once."""
 
-    def __init__(self, shape_env: Any = None) -> None:
-        self.shape_env = shape_env
+    def __init__(self, shape_env: Any = None, shown: frozenset[str] | None = None) -> None:
+        self.shape_env, self.shown = shape_env, shown
         self.declared: dict[str, Symbol] = {}
         self._memo: dict[Any, Expr] = {}
 
@@ -50,6 +50,8 @@ class Sizes:
     def _symbol(self, s: Any) -> Expr:
         if is_unbacked(s):
             raise NotLowered(f"the size {s} is known only after an operation has run")
+        if self.shown is not None and s.name not in self.shown:
+            raise NotLowered(f"no input shows the size {s}")
         if s.name not in self.declared:
             low, high, likely = self._facts(s)
             self.declared[s.name] = size(s.name, low, high, 1, likely)
@@ -66,6 +68,14 @@ class Sizes:
         if likely is not None:
             likely = max(low, likely if high is None else min(likely, high))
         return low, high, likely
+
+
+def shown_sizes(graph: Any) -> frozenset[str]:
+    """The sizes that a graph's inputs tell: as a number, or as a dimension of a tensor."""
+    vals = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
+    given = [s for val in vals for s in (getattr(val, "shape", None) or (val,))]
+    exprs = [s.node.expr for s in given if hasattr(s, "node") and hasattr(s.node, "expr")]
+    return frozenset([e.name for e in exprs if e.is_Symbol])
 
 
 def is_unbacked(s: Any) -> bool:
@@ -112,7 +122,7 @@ def _extreme(pick: Callable[..., Expr]) -> Callable[[Sizes, tuple[Any, ...]], Ex
         first, *rest = [sizes.of_sympy(a) for a in args]
         for other in rest:
             first = pick(first, other)
-        return first
+        return Facts().simplify(first)
 
     return convert
 

@@ -9,13 +9,18 @@ from collections.abc import Mapping
 
 from treadle.frontends.torch import (
     compat,
+    ops_combine,
     ops_create,
+    ops_foreach,
     ops_formulas,
     ops_index,
     ops_pointwise,
     ops_pool,
     ops_reduce,
+    ops_resize,
+    ops_rest,
     ops_scatter,
+    ops_search,
     ops_shape,
     ops_softmax,
     ops_sort,
@@ -24,7 +29,12 @@ from treadle.frontends.torch import (
 from treadle.frontends.torch.registry import Lowering, collect
 
 MODULES = (
+    ops_combine,
     ops_create,
+    ops_foreach,
+    ops_resize,
+    ops_rest,
+    ops_search,
     ops_formulas,
     ops_index,
     ops_pointwise,

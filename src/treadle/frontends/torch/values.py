@@ -76,6 +76,8 @@ class LoopWriter(BodyBuilder):
 
     def simplify(self, e: Expr) -> Expr:
         """An index expression, simpler where the loops allow it."""
+        if any(n.value == 0 for n in self.space.extents):
+            return e  # all is true of a loop that never runs, and nothing may be read before it
         return self.space.facts.simplify(e)
 
     def build(self) -> Body:

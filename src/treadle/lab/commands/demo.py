@@ -1,111 +1,33 @@
-"""`treadle demo`: a hand-built program through every part, in a few readable lines."""
+"""`treadle demo`: a small language model, forward and training, eager and compiled."""
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Iterator
+from importlib.util import find_spec
 
-from treadle.analysis.cost import cost_model
-from treadle.analysis.deps import dependences
-from treadle.analysis.liveness import Liveness, LiveRange
-from treadle.core.codes import load_codes
-from treadle.core.context import Ctx, journal_for
-from treadle.core.options import Options
-from treadle.ir.program import Loop, Program
-from treadle.ir.spec import verify
-from treadle.ir.text import parse_program, show_program
-from treadle.lab.demo_program import COLUMNS, EPSILON, RATE, ROWS, demo_program
-from treadle.lab.output import emit, human_bytes, table
-from treadle.lab.summary import summarise
-from treadle.schedule.pipeline import run_pipeline
+from treadle.lab import demo_scheduler, demo_table
 
-TOLERANCE = 1e-6
+WITHOUT_TORCH = (
+    "torch is not installed (pip install 'treadle[torch]'):"
+    " this is the scheduler on a small program of its own"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `demo`."""
-    parser.add_argument("--text", action="store_true", help="print the program as well")
+    parser.add_argument("--peer", action="store_true", help="measure TorchInductor as well")
+    parser.add_argument("--rounds", type=int, default=20, help="runs that are timed")
+    parser.add_argument("--threads", type=int, default=1, help="threads torch may use")
+    parser.add_argument(
+        "--program", action="store_true", help="the scheduler on a small program, without torch"
+    )
+    parser.add_argument("--text", action="store_true", help="with --program: print it as well")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, analyse, schedule, run and compare; exit 1 if the results differ."""
-    start = time.perf_counter()
-    program = verify(demo_program())
-    assert parse_program(show_program(program)) == program
-    options = Options.from_env()
-    ctx = Ctx(options, cost_model(program, options), journal_for(options))
-    scheduled = run_pipeline(program, ctx)
-    errors = _errors(program, scheduled)
-    summary = summarise(program)
-    seconds = time.perf_counter() - start
-    ok = all(e <= TOLERANCE for e in errors.values())
-    data = {**summary.to_json(), "max_error": errors, "ok": ok, "seconds": round(seconds, 3)}
-    lines = [*([show_program(program)] if args.text else []), *_lines(program, scheduled, errors)]
-    lines.append(f"{'all results agree' if ok else 'RESULTS DIFFER'}; {seconds:.2f} s")
-    emit(args.json, data, lines)
-    return 0 if ok else 1
-
-
-def _lines(program: Program, scheduled: Program, errors: dict[str, float]) -> Iterator[str]:
-    rules = sum(c.startswith("IR") for c in load_codes())
-    yield f"program {program.name}: {len(program.ops)} operations, {rules} rules hold"
-    deps = dependences(program)
-    yield ""
-    yield "dependences"
-    for d in deps.deps:
-        order = "order only" if d.ordering_only else "carries data"
-        yield f"  {d.kind.name}  {deps.explain(d)} ({order})"
-    live = Liveness(program)
-    yield ""
-    yield "live ranges"
-    heirs = live.heirs()
-    rows = [
-        (r.storage, r.bytes, r.first or "(input)", r.last or "-", _end(r, heirs))
-        for r in live.ranges()
-    ]
-    yield from table(rows, ("storage", "bytes", "from", "to", "then"))
-    peak, bound = live.peak(), live.working_set_bound()
-    yield f"  peak {human_bytes(peak.bytes)} at {peak.at}, no order can be below {bound:,} B"
-    yield ""
-    yield "after the passes"
-    loops = [
-        (op.name, leaf.name, str(leaf.body.space))
-        for op in scheduled.ops
-        for leaf in op.leaves
-        if isinstance(leaf, Loop)
-    ]
-    yield from table(loops, ("kernel", "operation", "loops"))
-    yield ""
-    yield "interpreter against plain numpy (largest difference)"
-    for name, error in errors.items():
-        yield f"  {name}: {error:.2e}"
-
-
-def _end(r: LiveRange, heirs: dict[str, str]) -> str:
-    if r.storage in heirs:
-        return f"its block goes to {heirs[r.storage]}"
-    return "freed" if r.freed else "kept for the caller"
-
-
-def _errors(program: Program, scheduled: Program) -> dict[str, float]:
-    """The largest difference of each result to a plain numpy version, before and after passes."""
-    import numpy as np
-
-    from treadle.ir.interp import run as interpret
-
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((ROWS, COLUMNS), dtype=np.float32)
-    w = rng.standard_normal(COLUMNS, dtype=np.float32)
-    state = rng.standard_normal((ROWS, COLUMNS), dtype=np.float32)
-    wide = x.astype(np.float64)
-    normed = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + EPSILON) * w
-    e = np.exp(normed - normed.max(axis=1, keepdims=True))
-    probs = e / e.sum(axis=1, keepdims=True)
-    expected = {"probs": probs, "state": state + (probs - state) * RATE}
-    errors = {}
-    for label, p in (("", program), (" after passes", scheduled)):
-        result = interpret(p, {"x": x, "w": w, "state": state})
-        for name, want in expected.items():
-            errors[name + label] = float(np.abs(result.read(name) - want).max())
-    return errors
+    """Run the demo; exit 1 if a result is not what it should be."""
+    if args.program or args.text:
+        return demo_scheduler.run(args)
+    if find_spec("torch") is None:
+        return demo_scheduler.run(args, WITHOUT_TORCH)
+    return demo_table.run(args)

@@ -1,0 +1,125 @@
+"""`treadle demo` with torch: its table, and its exit code when a result is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from treadle.frontends.torch import demo_measure  # noqa: E402
+from treadle.frontends.torch.demo_model import Decoder, Sizes, rotary_angles, rotate  # noqa: E402
+from treadle.lab.cli import main  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+TINY = Sizes(words=32, width=16, inner=24, layers=1, tokens=8)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_the_table_has_both_jobs_and_both_backends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--rounds", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "all results are eager's" in out
+    for words in ("kernels", "compile s", "ms", "peak predicted", "max error"):
+        assert words in out
+    rows = [line.split() for line in out.splitlines() if line.startswith("  ")]
+    assert sum("treadle" in r for r in rows) == 2
+    assert sum("eager" in r for r in rows) == 2
+    assert not any("TOR00" in line for line in out.splitlines())
+
+
+def test_json_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--rounds", "1", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is True
+    assert [(r["job"], r["backend"]) for r in data["rows"]] == [
+        ("forward", "eager"),
+        ("forward", "treadle"),
+        ("training step", "eager"),
+        ("training step", "treadle"),
+    ]
+    for eager, ours in (data["rows"][:2], data["rows"][2:]):
+        assert 0 < ours["kernels"] + ours["calls"] < eager["calls"]
+        assert 0 <= ours["max_error"] < data["tolerance"]
+        assert ours["compile_s"] > 0
+        assert ours["ms"] > 0
+        assert ours["peak_bytes"] > 0
+        assert eager["peak_measured"] > 0
+
+
+def off_by_one(settings: Any, gm: Any, inputs: Any) -> Callable[..., Any]:
+    return lambda *given: [x + 1 if torch.is_floating_point(x) else x for x in gm(*given)]
+
+
+def test_a_wrong_result_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_measure, "compile_with", off_by_one)
+    assert main(["demo", "--rounds", "1"]) == 1
+    assert "RESULTS DIFFER: forward" in capsys.readouterr().out
+
+
+def test_a_peer_that_fails_is_a_note_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(row: Any) -> Callable[..., Any]:
+        return lambda function: lambda *given: 1 // 0
+
+    peers = {**demo_measure.PREPARE, "inductor": fails}
+    monkeypatch.setattr(demo_measure, "PREPARE", peers)
+    rows = demo_measure.measure(TINY, ("inductor",), rounds=1)
+    notes = {row.job: row.notes for row in rows if row.backend == "inductor"}
+    said = ["it failed: ZeroDivisionError"]
+    assert notes == {"forward": said, "training step": said}
+
+
+def test_no_rounds_are_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--rounds", "0"]) == 2
+    assert "--rounds" in capsys.readouterr().err
+
+
+def test_the_number_of_threads_is_put_back() -> None:
+    before = torch.get_num_threads()
+    demo_measure.measure(TINY, (), rounds=1, threads=before + 1)
+    assert torch.get_num_threads() == before
+
+
+def test_the_measured_peak_is_what_a_step_holds_at_once() -> None:
+    def step() -> dict[str, Any]:
+        first = torch.empty(1000)
+        del first
+        return {"second": torch.empty(250).add_(1)}
+
+    assert demo_measure.measured_peak(step) == 4000
+
+
+def test_no_number_is_infinitely_far_off() -> None:
+    wanted = {"a": torch.ones(2)}
+    assert demo_measure.distance({"a": torch.tensor([1.0, float("nan")])}, wanted) == float("inf")
+    assert demo_measure.distance({"a": torch.tensor([1.0, 1.5])}, wanted) == pytest.approx(0.5)
+
+
+def test_the_model_sees_no_later_token() -> None:
+    torch.manual_seed(0)
+    model, ids = Decoder(TINY), torch.arange(8)[None]
+    changed = ids.clone()
+    changed[0, 5] = 31
+    scores, other = model(ids), model(changed)
+    torch.testing.assert_close(scores[:, :5], other[:, :5])
+    assert not torch.allclose(scores[:, 5:], other[:, 5:])
+
+
+def test_rotary_scores_depend_on_the_distance_only() -> None:
+    cosine, sine = rotary_angles(8, 4)
+    turned = rotate(torch.randn(4, generator=torch.Generator().manual_seed(0)), cosine, sine)
+    scores = turned @ turned.T
+    torch.testing.assert_close(scores[0, 2], scores[3, 5])
+    torch.testing.assert_close(turned.norm(dim=1), turned[0].norm().expand(8))

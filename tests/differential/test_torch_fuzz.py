@@ -1,0 +1,210 @@
+"""Random torch functions: eager, the reference interpreter and compiled code agree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch_fuzz_cases as cases  # noqa: E402
+import torch_fuzz_interp  # noqa: E402
+import torch_fuzz_ops as ops  # noqa: E402
+import torch_fuzzer  # noqa: E402
+
+from treadle.core.options import Options  # noqa: E402
+from treadle.frontends.torch.compile import Settings  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SECONDS = 60.0
+"""What a run of some cases may take; the rest of its seeds is left for another day."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    torch._dynamo.reset()
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("first", [0, 18])
+def test_some_random_functions_agree(first: int) -> None:
+    done, failures = torch_fuzzer.fuzz(range(first, first + 18), SECONDS)
+    assert done
+    assert not [(case.seed, problem) for case, problem in failures]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("first", range(100, 500, 100))
+def test_many_random_functions_agree(first: int) -> None:
+    done, failures = torch_fuzzer.fuzz(range(first, first + 100), 2 * SECONDS)
+    assert done
+    assert not [(case.seed, problem) for case, problem in failures]
+
+
+FOUND: dict[str, tuple[str, str]] = {
+    "a result and its transpose share memory": (
+        "x0 = torch.rand((2,)) > 0.5",
+        "v5 = x0.repeat(2, 1)\nv6 = v5.mT\nreturn [v5, v6]",
+    ),
+    "softmax of a reshape of nothing": (
+        "x0 = torch.randn(4, 0, 4).transpose(0, -1)",
+        "v0 = F.softmin(x0.reshape(-1) + 1.5, -1)\nreturn [v0]",
+    ),
+    "a reshape of a computation without elements": (
+        "x0 = torch.randn(3, 3, 0)",
+        "v0 = torch.maximum(x0.abs(), x0)\nv1 = v0.reshape(1, -1) @ v0.reshape(-1, 1)"
+        "\nreturn [v1, v0.flip((0, 2))]",
+    ),
+    "a view of a changed input, where sizes are open": (
+        "x0 = torch.arange(24).reshape(4, 3, 2)[..., ::2]",
+        "x0.select(2, 0).add_(1)\nv0 = x0.expand(2, *x0.shape).diagonal(-1, 2, 3)\nreturn [v0]",
+    ),
+    "a piece of a computation, where sizes are open": (
+        "x0 = torch.randn(3, n, 2)",
+        "v0 = (x0 >= 0).chunk(2, 1)[0]\nreturn [v0]",
+    ),
+    "a largest size that can be told": (
+        "x0 = torch.randn(4, 3, n, 1, 4)",
+        "v0 = torch.tril(F.pad(x0, (1, 1, 0, 2))[..., 2:-1], -1)\nreturn [v0]",
+    ),
+    "a diagonal without elements": (
+        "x0 = torch.randn(5, 1)",
+        "v0 = x0.clamp(-2, 2)\nv1 = v0.diagonal(1, 0, 1)[None]\nreturn [v1, v0]",
+    ),
+}
+"""What the fuzzer has found once, by what was wrong: inputs and function."""
+
+
+def case_of(inputs: str, body: str, is_dynamic: bool = False) -> cases.Case:
+    """A case from text; its last line returns the results."""
+    *lines, last = body.splitlines()
+    outputs = tuple(last.removeprefix("return [").removesuffix("]").split(", "))
+    errors = (1.3e-6,) * len(outputs)
+    made = tuple(inputs.splitlines())
+    return cases.Case(0, made, tuple(lines), outputs, 3, is_dynamic, errors, 1.3e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found_once_stays_right(what: str, is_dynamic: bool) -> None:
+    case = case_of(*FOUND[what], is_dynamic)
+    assert torch_fuzzer.eager(case) is not None
+    assert torch_fuzzer.check(case, Settings(Options.from_env(), True)) is None
+
+
+# ------------------------------------------------------------- the fuzzer itself can be wrong
+
+
+def test_a_seed_always_gives_the_same_text() -> None:
+    texts = [cases.text_of(cases.make_case(seed)) for seed in range(5)]
+    assert texts == [cases.text_of(cases.make_case(seed)) for seed in range(5)]
+    assert len(set(texts)) == 5
+
+
+def test_the_text_of_a_case_runs_alone() -> None:
+    space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+    exec(cases.text_of(cases.make_case(1)), space)
+    assert all(isinstance(x, torch.Tensor) for x in space["function"](*space["make"]()))
+
+
+def test_every_template_can_be_filled_in_and_runs() -> None:
+    used: set[str] = set()
+    for seed in range(40):
+        builder = cases.Builder(seed)
+        for _, group in ops.GROUPS:
+            for row in group:
+                if row.text in used:
+                    continue
+                for x in builder.tensors():
+                    if cases.fits(builder.space[x], row.needs) and builder._try(row, x):
+                        used.add(row.text)
+                        break
+    unused = {row.text for _, group in ops.GROUPS for row in group} - used
+    assert not unused
+
+
+def wrong(function: Any) -> Any:
+    """A backend whose graphs give results that are off by a little."""
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        return lambda *args: [function(y) for y in gm(*args)]
+
+    return backend
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(lambda y: y + 1e-5, id="values"),
+        pytest.param(lambda y: y.double(), id="types"),
+        pytest.param(lambda y: y.t().contiguous().t(), id="strides"),
+        pytest.param(lambda y: y[:1], id="sizes"),
+    ],
+)
+def test_a_wrong_result_is_found(what: Any) -> None:
+    case = case_of("x0 = torch.randn(3, 4)", "v0 = x0 * 2\nreturn [v0]")
+    case = cases.replace(case, errors=(0.0,))
+    wanted = torch_fuzzer.eager(case)
+    assert wanted is not None
+    assert torch_fuzzer.with_backend(case, "eager", wanted) is None
+    assert torch_fuzzer.with_backend(case, wrong(what), wanted) is not None
+
+
+def test_memory_that_is_shared_by_mistake_is_found() -> None:
+    case = case_of("x0 = torch.randn(3)", "v0 = x0 * 2\nv1 = v0.clone()\nreturn [v0, v1]")
+    wanted = torch_fuzzer.eager(case)
+    assert wanted is not None
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        return lambda *args: [gm(*args)[0]] * 2
+
+    found = torch_fuzzer.with_backend(case, backend, wanted)
+    assert found is not None
+    assert "shared" in found
+
+
+def test_the_interpreter_runs_every_graph_without_calls() -> None:
+    settings = Settings(Options.from_env(), True)
+    watching = torch_fuzzer.Watching(settings)
+    case = case_of("x0 = torch.randn(3, 4).requires_grad_()", "v0 = x0.sin().sum(0)\nreturn [v0]")
+    wanted = torch_fuzzer.eager(case)
+    assert wanted is not None
+    assert torch_fuzzer.with_backend(case, watching, wanted) is None
+    assert (watching.graphs, watching.compared, watching.problem) == (2, 2, None)
+
+
+def test_an_interpreter_that_disagrees_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch_fuzz_interp.expected
+
+    def wrong_by_a_little(lowered: Any, given: Any) -> Any:
+        return [y + 1e-2 for y in right(lowered, given)]
+
+    monkeypatch.setattr(torch_fuzz_interp, "expected", wrong_by_a_little)
+    case = case_of("x0 = torch.randn(3, 4)", "v0 = x0 * 2\nreturn [v0]")
+    found = torch_fuzzer.check(case, Settings(Options.from_env(), True))
+    assert found is not None
+    assert "interpreted" in found
+
+
+def test_a_failing_case_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "v0 = x0 * 2\nv1 = v0.sin()\nv2 = x0 + 1\nreturn [v1, v2]"
+    case = case_of("x0 = torch.randn(3)", body)
+
+    def fails(case: cases.Case, settings: Any) -> str | None:
+        runs = torch_fuzzer.eager(case) is not None
+        return "sin" if runs and any("sin" in line for line in case.lines) else None
+
+    monkeypatch.setattr(torch_fuzzer, "check", fails)
+    small = torch_fuzzer.smaller(case, Settings(Options.from_env(), True))
+    assert small.lines == ("v0 = x0 * 2", "v1 = v0.sin()")
+    assert small.outputs == ("v1",)

@@ -1,0 +1,224 @@
+"""`treadle.plan`, `treadle.explain` and `treadle.compile`: reports before, and of, a run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+import treadle  # noqa: E402
+from treadle.core.errors import UsageError  # noqa: E402
+from treadle.frontends.torch.memory_report import GraphMemory  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def rows(x: Any, w: Any) -> Any:
+    y = torch.softmax(x @ w, -1)
+    return y.cumsum(0).sum(0) + x.mean()
+
+
+def broken_in_two(x: Any) -> Any:
+    y = x.cumsum(0) * 2
+    torch._dynamo.graph_break()
+    return y.cumsum(1) + 1
+
+
+def given(grad: bool = True) -> tuple[Any, Any]:
+    return torch.randn(8, 16, requires_grad=grad), torch.randn(16, 4)
+
+
+# -------------------------------------------------------------------------------- treadle.plan
+
+
+def test_a_plan_covers_forward_and_backward() -> None:
+    report = treadle.plan(rows, *given())
+    assert [g.name for g in report.graphs] == ["forward", "backward"]
+    assert report.is_whole
+    assert report.peak_bytes == max(g.peak_bytes for g in report.graphs)
+    for graph in report.graphs:
+        assert graph.lower_bound <= graph.peak_bytes
+        assert graph.arena_lower_bound <= graph.arena_bytes
+        assert graph.is_exact
+
+
+def test_a_plan_without_gradients_is_one_graph() -> None:
+    report = treadle.plan(rows, *given(grad=False))
+    assert [g.name for g in report.graphs] == ["graph"]
+    x, w = given(grad=False)
+    memory = report["graph"]
+    assert memory.input_bytes == x.nbytes + w.nbytes
+    assert memory.output_bytes == 4 * 4
+    with pytest.raises(KeyError, match="there are: graph"):
+        report["backward"]
+
+
+def test_the_breakdown_is_the_peak_and_names_operators_and_lines() -> None:
+    for graph in treadle.plan(rows, *given()).graphs:
+        sizes = [piece.bytes for piece in graph.breakdown]
+        assert sum(sizes) == graph.peak_bytes
+        assert sizes == sorted(sizes, reverse=True)
+    made = [p for p in treadle.plan(rows, *given())["forward"].breakdown if p.operator]
+    softmax = next(p for p in made if p.operator == "aten._softmax.default")
+    line = rows.__code__.co_firstlineno + 1
+    assert softmax.source == f"test_torch_report.py:{line}"
+    assert "output" not in [p.operator for p in made]
+
+
+def test_nothing_runs_while_planning() -> None:
+    calls = []
+
+    @torch.library.custom_op("treadle_test::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x + 1
+
+    noted.register_fake(lambda x: torch.empty_like(x))
+    assert treadle.plan(lambda x: noted(x) * 2, torch.randn(4)).peak_bytes > 0
+    assert not calls
+    model, x = torch.nn.BatchNorm1d(3), torch.randn(5, 3)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    state = torch.get_rng_state()
+    treadle.plan(model, x)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_planning_the_same_function_often_never_runs_it() -> None:
+    def function(x: Any) -> Any:
+        return x.sin().cumsum(0)
+
+    reports = [treadle.plan(function, torch.randn(n, 3)) for n in range(2, 16)]
+    assert [len(r.graphs) for r in reports] == [1] * 14
+    assert [r["graph"].output_bytes for r in reports] == [n * 12 for n in range(2, 16)]
+
+
+def test_keyword_arguments_reach_the_model_and_options_the_backend() -> None:
+    def function(x: Any, *, twice: bool = False) -> Any:
+        return torch.cat([x, x]) if twice else x + 1
+
+    x = torch.randn(4)
+    assert treadle.plan(function, x, twice=True)["graph"].output_bytes == 32
+    with pytest.raises(UsageError, match="polcy"):
+        treadle.plan(function, x, options={"polcy": "memory"})
+
+
+def test_a_plan_of_run_time_sizes_can_be_asked_for_others() -> None:
+    memory = treadle.plan(lambda x: x.cumsum(0).softmax(1), torch.randn(6, 5), dynamic=True)
+    (graph,) = memory.graphs
+    assert 6 in graph.sizes.values()
+    (name,) = [n for n, value in graph.sizes.items() if value == 6]
+    larger = graph.at(**{name: 60})
+    assert larger.output_bytes == 10 * graph.output_bytes
+    assert larger.sizes[name] == 60
+    assert larger.peak_bytes > graph.peak_bytes
+
+
+def test_a_graph_break_is_reported_and_hides_what_is_behind_it() -> None:
+    x = torch.randn(4, 4)
+    report = treadle.plan(broken_in_two, x)
+    assert len(report.graphs) == 1
+    assert not report.is_whole
+    (found,) = report.breaks
+    line = broken_in_two.__code__.co_firstlineno + 2
+    assert found.source == f"test_torch_report.py:{line}"
+    whole = treadle.plan(broken_in_two, x, run=True)
+    assert len(whole.graphs) == 2
+    assert whole.is_whole
+
+
+# ----------------------------------------------------------------------------- treadle.explain
+
+
+def test_an_explanation_tells_kernels_bytes_and_refusals() -> None:
+    found = treadle.explain(rows, *given())
+    assert [g.name for g in found.graphs] == ["forward", "backward"]
+    forward = found.graphs[0]
+    assert forward.after.kernels <= forward.before.kernels
+    assert found.kernels == sum(g.after.kernels for g in found.graphs)
+    assert found.bytes_moved == sum(g.after.bytes_moved for g in found.graphs) > 0
+    assert found.peak_bytes == max(g.memory.peak_bytes for g in found.graphs)
+    assert ("aten.mm.default", "no lowering", 1) in forward.fallbacks
+    assert sum(forward.refused.values()) > 0
+    assert all(code.startswith(("FUS", "MIX", "COM", "RCP")) for code in forward.refused)
+    assert not set(forward.refused) & set(forward.agreed)
+    assert "cumsum" in forward.source
+
+
+def test_an_explanation_lists_breaks() -> None:
+    found = treadle.explain(broken_in_two, torch.randn(4, 4))
+    assert len(found.breaks) == 1
+    assert not found.is_whole
+    assert len(treadle.explain(broken_in_two, torch.randn(4, 4), run=True).graphs) == 2
+
+
+def test_reports_are_plain_data() -> None:
+    x, w = given()
+    for report in (treadle.plan(rows, x, w), treadle.explain(rows, x, w)):
+        told = json.loads(json.dumps(report.to_json()))
+        assert told["peak_bytes"] == report.peak_bytes
+        assert [g["name"] for g in told["graphs"]] == ["forward", "backward"]
+
+
+# ----------------------------------------------------------------------------- treadle.compile
+
+
+def test_a_compiled_function_knows_its_memory_when_it_has_compiled() -> None:
+    fast = treadle.compile(rows, strict=True)
+    assert fast.memory.graphs == ()
+    x, w = given()
+    torch.testing.assert_close(fast(x, w), rows(x, w))
+    planned = treadle.plan(rows, x, w)
+    assert fast.memory["forward"].peak_bytes == planned["forward"].peak_bytes
+    fast(x, w).sum().backward()
+    assert treadle.memory_of(fast).peak_bytes == planned.peak_bytes
+    assert fast.memory.peak_bytes == planned.peak_bytes
+
+
+def test_a_compiled_module_knows_its_memory_and_the_model_does_not() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+    fast = treadle.compile(model, policy="memory", dynamic=False)
+    x = torch.randn(3, 6)
+    torch.testing.assert_close(fast(x), model(x))
+    (graph,) = fast.memory.graphs
+    assert isinstance(graph, GraphMemory)
+    assert graph.input_bytes == x.nbytes + sum(p.nbytes for p in model.parameters())
+    assert not hasattr(model, "memory")
+
+
+def test_options_of_compile_are_checked() -> None:
+    with pytest.raises(UsageError, match="did you mean: policy"):
+        treadle.compile(rows, polcy="memory")
+    with pytest.raises(UsageError, match="max-autotune"):
+        treadle.compile(rows, mode="max-autotun")
+
+
+def test_other_functions_are_refused_with_a_way_out() -> None:
+    with pytest.raises(UsageError, match=r"treadle\.plan"):
+        treadle.memory_of(torch.compile(rows, backend="eager"))
+
+
+def test_importing_treadle_imports_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys, treadle; assert not {'torch', 'numpy'} & set(sys.modules);"
+        " assert 'plan' in treadle.__all__;"
+        " assert not hasattr(treadle, 'torch_plan'); assert 'torch' not in sys.modules;"
+        " treadle.plan; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
