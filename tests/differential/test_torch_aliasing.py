@@ -258,6 +258,13 @@ def test_results_with_run_time_sizes_share_memory_as_in_eager(what: str) -> None
     agree(ALIASES[what], lambda: [grid(3, 3)], dynamic=True)
 
 
+def test_results_that_show_one_memory_are_tensors_of_their_own() -> None:
+    x, y = compiled(lambda x: (lambda v: (v, v.squeeze()))(x * 2))(grid(3, 4))
+    assert x is not y
+    x.transpose_(0, 1)
+    assert y.shape == (3, 4)
+
+
 def test_a_returned_view_of_a_change_shows_later_changes() -> None:
     def function(x: Any) -> Any:
         x.mul_(2)

@@ -72,6 +72,15 @@ FOUND: dict[str, tuple[str, str]] = {
         "x0 = torch.randn(3, n, 2)",
         "v0 = (x0 >= 0).chunk(2, 1)[0]\nreturn [v0]",
     ),
+    "a computation and its view, where sizes are open": (
+        "x0 = torch.randint(-4, 5, (4, 4), dtype=torch.int8)",
+        "v0 = x0.clamp(-1, 1).cumprod(-1).to(torch.uint8)\nv1 = v0.view(2, 4, 2)\nreturn [v1, v0]",
+    ),
+    "a size that is open and happens to be one": (
+        "x0 = torch.randn(n)",
+        "v0 = x0.expand(2, *x0.shape) * 2\nv1 = v0[:, 0:3].clamp(min=v0.diagonal()[::3])"
+        "\nreturn [v1]",
+    ),
     "a largest size that can be told": (
         "x0 = torch.randn(4, 3, n, 1, 4)",
         "v0 = torch.tril(F.pad(x0, (1, 1, 0, 2))[..., 2:-1], -1)\nreturn [v0]",

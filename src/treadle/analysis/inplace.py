@@ -136,7 +136,7 @@ def _visits_once(m: IndexMap) -> bool:
 
 def reads_come_first(c: Candidate) -> Verdict:
     """INP006: the input is not read after the output is stored, nor by a later pass over it."""
-    stored_by = None
+    stored_by, again = None, _goes_over_rows_again(c.op)
     for leaf in c.op.leaves:
         assert isinstance(leaf, Loop)
         for at in leaf.body.walk():
@@ -146,10 +146,24 @@ def reads_come_first(c: Candidate) -> Verdict:
             elif stmt.op == "load" and c.program.storage_of(str(stmt.attrs[0])) == c.inp:
                 if stored_by is not None:
                     return no("INP006", stored_by=stored_by, read_by=leaf.name)
-            elif stmt.op in ("reduce", "scan", "sort") and stored_by is not None:
+            elif stored_by is not None and stmt.op in again:
                 # Generated code may run over the reduction loops once more and load again.
                 return no("INP006", stored_by=stored_by, then=stmt.op)
     return _in_one_kernel(c)
+
+
+COMBINING = frozenset({"reduce", "scan", "sort"})
+
+
+def _goes_over_rows_again(op: Operation) -> frozenset[str]:
+    """The statements that may begin another pass over elements which were loaded before.
+
+    A store can do so too where some statements happen once for a whole row: it waits for what
+    stands above it, a reduction or a store for the row, and what it stores is computed anew.
+    """
+    loops = [leaf.body for leaf in op.leaves if isinstance(leaf, Loop)]
+    is_flat = len({b.domain.numel for b in loops}) == 1 and not any(len(b.reduce) for b in loops)
+    return COMBINING if is_flat else COMBINING | {"store", "assert"}
 
 
 def _in_one_kernel(c: Candidate) -> Verdict:

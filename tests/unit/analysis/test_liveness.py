@@ -293,6 +293,38 @@ def test_a_later_pass_over_the_reduction_should_not_find_its_input_gone() -> Non
     assert verdict(verify(b.build()), "a", "y", "x") == "INP006"
 
 
+def test_a_store_behind_a_reduction_should_not_find_the_input_gone() -> None:
+    b = builder()
+    x = b.input("x", "f32", [4, 64], donated=True)
+    y, z = b.output("y", "f32", [4, 64]), b.output("z", "f32", [4, 64])
+    with b.loop("a", [4], reduce=[64]) as k:
+        i, j = k.vars
+        v = k.load(x, i, j)
+        total = k.sum(v)
+        k.store(y, (i, j), v * 2.0)
+        k.store(z, (i, j), v / total)
+    program = verify(b.build())
+    assert verdict(program, "a", "y", "x") == "INP006"
+    assert verdict(program, "a", "z", "x") == "yes"
+
+
+def test_a_store_for_the_row_should_not_come_between_the_input_and_its_readers() -> None:
+    b = builder()
+    x = b.input("x", "f32", [4, 64], donated=True)
+    y, z = b.output("y", "f32", [4, 64]), b.output("z", "f32", [4, 64])
+    s = b.output("s", "f32", [4])
+    with b.loop("a", [4], reduce=[64]) as k:
+        i, j = k.vars
+        v = k.load(x, i, j)
+        total = k.sum(v)
+        k.store(y, (i, j), v * total)
+        k.store(s, (i,), total)
+        k.store(z, (i, j), v * total + 1.0)
+    program = verify(b.build())
+    assert verdict(program, "a", "y", "x") == "INP006"
+    assert verdict(program, "a", "z", "x") == "yes"
+
+
 def test_a_softmax_may_be_done_in_place() -> None:
     b = builder()
     x, y = b.input("x", "f32", [4, 64], donated=True), b.output("y", "f32", [4, 64])

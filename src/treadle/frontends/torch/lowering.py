@@ -27,7 +27,7 @@ from treadle.frontends.torch.regions import write_out_regions
 from treadle.frontends.torch.symbols import Sizes, shown_sizes
 from treadle.frontends.torch.table import TABLE
 from treadle.frontends.torch.values import Index, Lazy, NotLowered, Opaque, Realised, Tensor
-from treadle.index import Symbol, as_expr
+from treadle.index import Symbol, as_expr, hint
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
@@ -354,7 +354,7 @@ class GraphLowering:
             where = self.realise(value, arg.name)
         else:
             wanted = self._wanted(val, is_shown)
-            exact = self._exact(value, wanted, arg.name)
+            exact = self._exact(value, wanted, arg.name, self._is_seen_twice(val))
             where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
         if where.buffer.name not in self.builder.outputs:
             self.builder.returns(where.buffer)
@@ -374,12 +374,17 @@ class GraphLowering:
         owners = self._owners.items()
         return next((n for n, s in owners if s == mine and n in self.builder.inputs), None)
 
-    def _exact(self, value: Tensor, wanted: Layout, name: str) -> Realised | None:
-        """The value in new memory that lies just so; None if it does already, or cannot."""
+    def _exact(
+        self, value: Tensor, wanted: Layout, name: str, is_view: bool = False
+    ) -> Realised | None:
+        """The value in new memory that lies just so; None if it does already, or cannot.
+
+        A view of something that is returned too must not move, so likely sizes are proof enough.
+        """
         home = value if isinstance(value, Realised) else value.home
         begin = wanted.offset
         begins_there = begin.value == 0 or (home is not None and home.layout.offset is begin)
-        if home is not None and begins_there and _same_steps(home.layout, wanted.strides):
+        if home is not None and begins_there and _same_steps(home.layout, wanted.strides, is_view):
             return None
         if home is None and begin.value == 0:
             dense = Layout(value.sizes, dense_strides(value.sizes, wanted.strides))
@@ -408,9 +413,10 @@ class GraphLowering:
         return copy
 
 
-def _same_steps(layout: Layout, wanted: Index) -> bool:
+def _same_steps(layout: Layout, wanted: Index, by_hint: bool = False) -> bool:
     steps = zip(layout.sizes, layout.strides, wanted, strict=True)
-    return all(a is b or n.value in (0, 1) for n, a, b in steps)
+    real = [(a, b) for n, a, b in steps if n.value not in (0, 1)]
+    return all(a is b or (by_hint and hint(a) == hint(b)) for a, b in real)
 
 
 def _storage_of(val: Any) -> object:

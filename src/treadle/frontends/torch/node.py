@@ -24,7 +24,7 @@ from treadle.frontends.torch.values import (
     Realised,
     Tensor,
 )
-from treadle.index import Expr, as_expr
+from treadle.index import Expr, as_expr, hint
 from treadle.ir.build_body import Value
 from treadle.ir.program import Loop
 from treadle.ir.types import Buffer, DType
@@ -167,9 +167,19 @@ def broadcast_at(sizes: Index, at: Index, out: Index) -> Index:
     """Coordinates in a tensor of `sizes` that is broadcast to `out`."""
     skip = len(out) - len(sizes)
     return tuple(
-        ZERO if n.value == 1 and out[skip + d].value != 1 else at[skip + d]
-        for d, n in enumerate(sizes)
+        ZERO if is_repeated(n, out[skip + d]) else at[skip + d] for d, n in enumerate(sizes)
     )
+
+
+def is_repeated(n: Expr, out: Expr) -> bool:
+    """Whether a dimension of `n` elements is repeated to `out`: torch has made sure that n is 1.
+
+    A size that is open may be 1 as well; it is then another expression than `out`, and torch
+    guards on what it was when the graph was captured.
+    """
+    if n.value is not None:
+        return n.value == 1 and out.value != 1
+    return n is not out and hint(n) == 1
 
 
 def number(k: LoopWriter, x: Any, dtype: DType) -> Value:

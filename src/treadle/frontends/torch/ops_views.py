@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.frontends.torch.node import Node, broadcast_at
+from treadle.frontends.torch.node import Node, broadcast_at, is_repeated
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
@@ -109,7 +109,7 @@ def broadcast_to(c: Node, x: Tensor, sizes: Index) -> Tensor:
     if isinstance(x, Realised):
         skip = len(sizes) - len(x.sizes)
         kept = [
-            ZERO if n.value == 1 and sizes[skip + d].value != 1 else x.layout.strides[d]
+            ZERO if is_repeated(n, sizes[skip + d]) else x.layout.strides[d]
             for d, n in enumerate(x.sizes)
         ]
         return window(x, sizes, [ZERO] * skip + kept, x.layout.offset)

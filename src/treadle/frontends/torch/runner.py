@@ -133,6 +133,7 @@ class Bound:
         self.plan = plan_run(self.shape, self.spots, self.values, runner.ctx, runner.likely)
         self.homes = Homes(self.shape, self.plan, self.spots, runner.place)
         self.steps: list[Step] = list(self._steps())
+        self._given: set[str] = set()
         self.outputs = [self._giver(one) for one in runner.lowered.outputs]
 
     def number(self, e: Expr) -> int:
@@ -325,7 +326,9 @@ class Bound:
     def _giver(self, value: Any) -> Callable[[Memory], Any]:
         if isinstance(value, Realised):
             name = value.buffer.name
-            if value.layout == value.buffer.layout:
+            # A result is a tensor of its own, even where another one shows the same memory.
+            if value.layout == value.buffer.layout and name not in self._given:
+                self._given.add(name)
                 return lambda memory: memory.tensors[name]
             return self._window(name, value.layout)
         if isinstance(value, Opaque):
