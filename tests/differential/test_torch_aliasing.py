@@ -418,6 +418,14 @@ def test_an_input_that_changes_while_another_wants_gradients() -> None:
     agree(function, lambda: [leaf(grid(3, 3)), grid(3)])
 
 
+def test_a_result_is_not_overwritten_by_the_gradient_of_an_operator_with_effects() -> None:
+    x = grid(3, 5).add(torch.eye(3, 5)).requires_grad_()
+    factors, _ = compiled(torch.linalg.lu_factor)(x)
+    before = factors.detach().clone()
+    torch.autograd.grad(factors.sum(), x)
+    assert torch.equal(factors.detach(), before)
+
+
 def test_gradients_accumulate_over_several_calls() -> None:
     def function(x: Any) -> Any:
         return (x * x).sum()

@@ -49,6 +49,41 @@ class PythonEngine:
         )
 
 
+FEW_ITEMS = 64
+FEW_NODES = 2_000
+"""Less work than this is done in Python before the compiled code would be ready."""
+
+
+class LazyEngine:
+    """Python for a little work, compiled code from the first request for more."""
+
+    def __init__(self, line: Line, options: Options) -> None:
+        self._line, self._options = line, options
+        self._python = PythonEngine(line)
+        self._fast: Engine | None = None
+
+    def _for(self, is_little: bool) -> Engine:
+        if self._fast is None and is_little:
+            return self._python
+        if self._fast is None:
+            self._fast = engine_for(self._line, self._options)
+        return self._fast
+
+    def fit(
+        self, order: Sequence[int], *, best: bool, seconds: float | None = None
+    ) -> list[int] | None:
+        """Addresses when items are placed in this order, or None."""
+        engine = self._for(len(order) <= FEW_ITEMS)
+        return engine.fit(order, best=best, seconds=seconds)
+
+    def search(
+        self, way: Way, trouble: list[int], *, limit: int, nodes: int, seconds: float | None = None
+    ) -> tuple[int, int, list[int]]:
+        """(status, nodes visited, addresses)."""
+        engine = self._for(len(self._line.items) <= FEW_ITEMS and nodes <= FEW_NODES)
+        return engine.search(way, trouble, limit=limit, nodes=nodes, seconds=seconds)
+
+
 def engine_for(line: Line, options: Options) -> Engine:
     """The fastest engine there is for the line."""
     native = native_line(line, options)

@@ -22,7 +22,7 @@ from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.core.verdict import YES, Verdict, no
 from treadle.memory import greedy, improve, search
-from treadle.memory.engine import Engine, engine_for
+from treadle.memory.engine import Engine, LazyEngine
 from treadle.memory.line import Item, Line, granule, line_of, plan_of, top_of
 from treadle.memory.lower_bound import bound_of
 from treadle.memory.problem import Plan, Problem
@@ -110,7 +110,7 @@ def solve(
     budget = search.Budget(nodes, deadline)
     line = line_of(problem)
     parts = [_Part(part, numbers) for part, numbers in split(line)]
-    _greedy(line, parts, EFFORTS[effort], engine_for(line, options), budget)
+    _greedy(line, parts, EFFORTS[effort], LazyEngine(line, options), budget)
     aim = problem.capacity if effort != "exact" else None
     _each_part(parts, EFFORTS[effort], budget, _Aim(problem.capacity, aim or 0, seed, options))
     return _assemble(problem, line, parts, began)
@@ -206,7 +206,7 @@ def _each_part(parts: list[_Part], effort: Effort, budget: search.Budget, aim: _
         enough = _enough(parts, aim.enough)
         if part.offsets is not None and (part.height <= enough or budget.is_late):
             continue
-        engine = engine_for(part.line, aim.options)
+        engine = LazyEngine(part.line, aim.options)
         if effort.nodes and _quick_search(part, engine, enough, budget, aim):
             continue
         if part.offsets is not None and effort.improvements:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from treadle.core.context import Ctx
 from treadle.core.errors import UsageError
+from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.memory import greedy
 from treadle.memory.engine import PythonEngine, engine_for
@@ -169,3 +173,16 @@ def test_best_fit_takes_the_smallest_hole_and_first_fit_the_lowest() -> None:
     engine = PythonEngine(line)
     assert engine.fit([0, 1, 2, 3], best=True) == [8, 13, 18, 9]  # two holes of 4: the lower
     assert engine.fit([0, 1, 2, 3], best=False) == [8, 13, 18, 0]
+
+
+def test_a_little_work_needs_no_compiler(tmp_path: Path) -> None:
+    def planned(count: int, **options: str) -> object:
+        blocks = [Block(f"b{k}", k, k + 3, 64 * (k % 5 + 1)) for k in range(count)]
+        ctx = Ctx(Options(**options), None, Journal(enabled=False))  # type: ignore[arg-type]
+        return solve(Problem(tuple(blocks)), steps=0, effort="fast", ctx=ctx).plan
+
+    cache = tmp_path / "cache"
+    assert planned(40, cache_dir=str(cache)) is not None
+    assert not cache.exists()
+    assert planned(100, cache_dir=str(cache)) == planned(100, cc="no-such-compiler")
+    assert cache.exists()

@@ -103,6 +103,8 @@ def donated_inputs() -> tuple[int, ...]:
     """Positions of inputs of the backward graph that nobody looks at afterwards."""
     context = torch._guards.TracingContext.try_get()
     metadata = getattr(context, "fw_metadata", None)
+    if getattr(metadata, "tokens", None):
+        return ()  # torch counts wrongly where effects are ordered: results were among them
     found: Iterable[int] = getattr(metadata, "bw_donated_idxs", None) or ()
     return tuple(found)
 
