@@ -73,7 +73,6 @@ def run_case(function: Callable[..., Any], inputs: list[Any]) -> Outcome:
     shared = [
         storage_of(a) == storage_of(b) for k, a in enumerate(everything) for b in everything[:k]
     ]
-    kept = [x.detach().clone(memory_format=torch.preserve_format) for x in results]
     gradients: list[Any] = []
     leaves = [x for x in inputs if x.requires_grad and x.is_leaf]
     scalars = [weighted(y) for y in results if y.requires_grad and y.numel()]
@@ -81,6 +80,8 @@ def run_case(function: Callable[..., Any], inputs: list[Any]) -> Outcome:
         total = sum(scalars[1:], scalars[0])
         unique = list({id(x): x for x in leaves}.values())
         gradients = list(torch.autograd.grad(total, unique, allow_unused=True))
+    # Only now: a gradient must not have taken the memory of a result.
+    kept = [x.detach().clone(memory_format=torch.preserve_format) for x in results]
     strided = [(x, y) for x, y in zip(results, kept, strict=True)]
     return Outcome(strided, [x.detach() for x in inputs], gradients, shared)
 
