@@ -374,3 +374,17 @@ def test_a_users_operator_may_keep_what_it_was_given(watch: Watch) -> None:
     x = torch.randn(6, 5)
     watch.compiled(function)(x)
     torch.testing.assert_close(kept[-1], x.cumsum(0))
+
+
+def test_operators_that_count_from_the_start_of_a_storage_find_their_own() -> None:
+    def function(x: Any, w: Any) -> Any:
+        first = (x @ w).sum(0)
+        kept = x * first
+        base, part = kept.cumsum(0), kept.amax(1)
+        changed = torch.as_strided_scatter(base, part, part.shape, (8,), 1)
+        return changed * 2 + first, kept.sum()
+
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    got = torch.compile(function, backend="treadle")(x, w)
+    for one, other in zip(got, function(x, w), strict=True):
+        torch.testing.assert_close(one, other)

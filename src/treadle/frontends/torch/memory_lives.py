@@ -171,7 +171,8 @@ class RunShape:
                 continue
             made.update({n: k for n in step.op.writes if n in self.first})
             seen.update(self.touched[k])
-            if not is_plain_aten(call.function) or any(o for _, _, o in call.results):
+            is_plain = is_plain_aten(call.function) and not counts_from_storage(call.function)
+            if not is_plain or any(o for _, _, o in call.results):
                 pinned.update(self.touched[k])
         return made, pinned, seen
 
@@ -254,6 +255,11 @@ def is_plain_aten(function: Any) -> bool:
     """Whether a call is known to keep nothing: an operator of ATen, not of a library or a user."""
     is_overload = isinstance(function, torch._ops.OpOverload)
     return is_overload and function.namespace in ("aten", "prims")
+
+
+def counts_from_storage(function: Any) -> bool:
+    """Whether an operator counts elements from the start of a storage, where others may lie."""
+    return any(a.name == "storage_offset" for a in function._schema.arguments)
 
 
 def _touched(program: Program, op: Operation) -> tuple[str, ...]:
