@@ -378,13 +378,8 @@ def test_a_users_operator_may_keep_what_it_was_given(watch: Watch) -> None:
 
 def test_operators_that_count_from_the_start_of_a_storage_find_their_own() -> None:
     def function(x: Any, w: Any) -> Any:
-        first = (x @ w).sum(0)
-        kept = x * first
-        base, part = kept.cumsum(0), kept.amax(1)
-        changed = torch.as_strided_scatter(base, part, part.shape, (8,), 1)
-        return changed * 2 + first, kept.sum()
+        product = (x @ w).relu()
+        return torch.as_strided_scatter(torch.zeros_like(x), product, (8, 8), (8, 1), 0).sum(0)
 
     x, w = torch.randn(8, 8), torch.randn(8, 8)
-    got = torch.compile(function, backend="treadle")(x, w)
-    for one, other in zip(got, function(x, w), strict=True):
-        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(torch.compile(function, backend="treadle")(x, w), function(x, w))

@@ -161,6 +161,11 @@ def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], o
     return guards._reinterpret_tensor(tensor, sizes, strides, offset)
 
 
+def view_of(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    """The same window as a view, which knows whose it is: torch looks for that in later graphs."""
+    return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset)
+
+
 def as_elements(tensor: Any, element: torch.dtype) -> Any:
     """The memory behind a tensor, from its first element on, as elements of another type."""
     memory = tensor.untyped_storage()

@@ -32,6 +32,8 @@ from treadle.ir.types import BufferKind, Layout
 from treadle.runtime import CompiledProgram
 
 MOST_BOUND = 64
+INFERENCE = "graph"
+"""The name of graphs without gradients. Their results may be views, as in eager mode."""
 OUT_OF_RANGE = ("RUN003", "RUN004")
 OPERATION = re.compile(r"operation '([^']*)'")
 
@@ -313,9 +315,10 @@ class Bound:
         value = self.number(given)
         return lambda memory: value
 
-    def _window(self, name: str, layout: Layout) -> Callable[[Memory], Any]:
+    def _window(
+        self, name: str, layout: Layout, look: Callable[..., Any] = compat.reinterpret
+    ) -> Callable[[Memory], Any]:
         sizes, strides, offset = self.spot(layout)
-        look = compat.reinterpret
 
         def window(memory: Memory) -> Any:
             return look(memory.tensors[name], sizes, strides, offset)
@@ -330,7 +333,9 @@ class Bound:
             if value.layout == value.buffer.layout and name not in self._given:
                 self._given.add(name)
                 return lambda memory: memory.tensors[name]
-            return self._window(name, value.layout)
+            is_inference = self.program.name == INFERENCE and name not in self.shape.inputs
+            look = compat.view_of if is_inference else compat.reinterpret
+            return self._window(name, value.layout, look)
         if isinstance(value, Opaque):
             held = value.name
             return lambda memory: memory.objects[held]
