@@ -73,5 +73,7 @@ def read_settings(mode: str | None, options: Mapping[str, Any] | None) -> Settin
     if mode is not None and mode not in MODES:
         notes = suggestion_notes(mode, list(MODES), "modes")
         raise UsageError(f"unknown mode '{mode}'", code="OPT002", notes=notes)
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"options must be a dict, not {options!r}", code="OPT002")
     asked = {**MODES[mode or "default"], **(options or {})}
     return Settings(Options.from_env().with_(**asked))

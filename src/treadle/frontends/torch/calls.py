@@ -8,8 +8,9 @@ by the caller. Everything else is a constant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -135,7 +136,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     kwargs = template(graph, dict(node.kwargs), holes)
     val = node.meta.get("val")
     is_single = not isinstance(val, list | tuple)
-    call = TorchCall(graph.callable_of(node), args, kwargs, is_single)
+    call = TorchCall(_function(graph, node), args, kwargs, is_single)
     writes, values = [], []
     for position, one in enumerate([val] if is_single else val):
         value, buffer = _result(graph, node, one)
@@ -147,11 +148,16 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     mutates = []
     for arg in changed:
         value = graph.value(arg)
+        if isinstance(value, Opaque):
+            continue  # torch holds it and torch changes it; the order of effects does the rest
         where = graph.realise(value, f"{graph.current}_arg")
         graph.settle(where.buffer.name, node)
         mutates.append(where.buffer.name)
     name = graph.fresh_op(node.name)
-    has_effects = _has_effects(node) or any(is_object for _, _, is_object in call.results)
+    has_objects = any(isinstance(graph.value(a), Opaque) for a in node.all_input_nodes)
+    has_effects = (
+        _has_effects(node) or has_objects or any(is_object for _, _, is_object in call.results)
+    )
     graph.builder.extern(
         target_name(node.target),
         holes.args,
@@ -166,6 +172,43 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     if changed and not writes:
         return graph.value(changed[0])
     return values[0] if is_single else type(val)(values) if type(val) is list else tuple(values)
+
+
+def _function(graph: GraphLowering, node: Any) -> Callable[..., Any]:
+    """The Python function a node calls, told where things lie if the operator asks for that."""
+    relative = RELATIVE.get(node.target)
+    if relative is not None and not isinstance(graph.value(node.args[0]), Opaque):
+        return partial(relative, node.args[0].meta["val"].storage_offset())
+    return graph.callable_of(node)
+
+
+def _seen(began: Any, given: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """as_strided on a tensor that may lie anywhere in an arena."""
+    start = 0 if storage_offset is None else int(storage_offset - began)
+    return given.as_strided(size, stride, given.storage_offset() + start)
+
+
+def _scattered(
+    began: Any, given: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None
+) -> Any:
+    """as_strided_scatter on a tensor that may lie anywhere in an arena.
+
+    torch counts `storage_offset` from the start of the storage; `began` is where the tensor lay
+    when the graph was captured.
+    """
+    result = torch.empty_strided(given.size(), given.stride(), dtype=given.dtype).copy_(given)
+    start = 0 if storage_offset is None else int(storage_offset - began)
+    result.as_strided(size, stride, start).copy_(source)
+    return result
+
+
+aten = torch.ops.aten
+RELATIVE: Mapping[Any, Callable[..., Any]] = {
+    aten.as_strided.default: _seen,
+    aten.as_strided_copy.default: lambda *args: _seen(*args).clone(),
+    aten.as_strided_scatter.default: _scattered,
+}
+"""Operators that count from the start of a storage, as functions that count from a tensor."""
 
 
 def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]:

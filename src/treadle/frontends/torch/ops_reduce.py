@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from treadle.frontends.torch.node import Node, converted, in_memory, number
+from treadle.frontends.torch.promotion import ALWAYS_BOOL
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
@@ -87,16 +88,23 @@ def prod(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False, **unused
     return reduced(c, self, dims_of(self, dim), lambda k, v: [k.prod(converted(v, wide))])[0]
 
 
+def _some(x: Tensor, dims: list[int]) -> list[int]:
+    """The dimensions, if there is anything along them: nothing has no largest element."""
+    if any(x.sizes[d].value == 0 for d in dims):
+        raise NotLowered("no elements")
+    return dims
+
+
 @lowers("aten.amax.default", "aten.max.default")
 def amax(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest; NaN wins."""
-    return reduced(c, self, dims_of(self, dim), lambda k, v: [k.max(v)])[0]
+    return reduced(c, self, _some(self, dims_of(self, dim)), lambda k, v: [k.max(v)])[0]
 
 
 @lowers("aten.amin.default", "aten.min.default")
 def amin(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest; NaN wins."""
-    return reduced(c, self, dims_of(self, dim), lambda k, v: [k.min(v)])[0]
+    return reduced(c, self, _some(self, dims_of(self, dim)), lambda k, v: [k.min(v)])[0]
 
 
 @lowers("aten.max.dim")
@@ -134,13 +142,22 @@ def _position(c: Node, x: Tensor, dim: Any, keepdim: bool, kind: str) -> Tensor:
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any is nonzero."""
+    if dim == []:
+        return _nonzero(c, self)
     return reduced(c, self, dims_of(self, dim), lambda k, v: [k.any(v)])[0]
 
 
 @lowers("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether all are nonzero."""
+    if dim == []:
+        return _nonzero(c, self)
     return reduced(c, self, dims_of(self, dim), lambda k, v: [k.all(v)])[0]
+
+
+def _nonzero(c: Node, x: Tensor) -> Tensor:
+    """Each element by itself: unlike sums, any and all take no dimensions to mean none."""
+    return c.pointwise(lambda k, v: k.logical_not(k.logical_not(v)), x, kind=ALWAYS_BOOL)
 
 
 # ---------------------------------------------------------------------------------- moments

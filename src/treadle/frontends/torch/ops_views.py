@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from treadle.frontends.torch.node import Node, broadcast_at, is_repeated
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
-from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
+from treadle.frontends.torch.values import Index, Lazy, LoopWriter, NotLowered, Realised, Tensor
 from treadle.index import Expr, Facts, as_expr, maximum, product_of
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
@@ -304,19 +306,42 @@ def as_strided(
     c: Node, self: Tensor, size: object, stride: Sequence[Any], storage_offset: Any = None
 ) -> Tensor:
     """Any window onto the memory of a tensor that lies as torch thinks it does."""
-    val = c.node.args[0].meta["val"]
-    x = c.realise(self)
-    wanted = c.graph.sizes.exprs(val.stride())
-    steps = zip(x.sizes, x.layout.strides, wanted, strict=True)
+    node = c.node.args[0]
+    strides = tuple([as_expr(s) for s in stride])
+    begin = c.graph.sizes.expr(node.meta["val"].storage_offset())
+    asked = begin if storage_offset is None else as_expr(storage_offset)
+    try:
+        return _window(c, self, node, strides, asked)
+    except NotLowered:
+        # It may see more of the memory than the view it is asked of.
+        owner = _owner(c, node)
+        if owner is node or not isinstance(c.graph.value(owner), Lazy | Realised):
+            raise
+        return _window(c, c.graph.value(owner), owner, strides, asked)
+
+
+def _window(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Realised:
+    """Memory of the value of a node, seen from `asked` elements after the start of its storage."""
+    val, where = node.meta["val"], c.realise(x)
+    steps = zip(where.sizes, where.layout.strides, c.graph.sizes.exprs(val.stride()), strict=True)
     if not all(a is b or n.value in (0, 1) for n, a, b in steps):
         raise NotLowered("the tensor does not lie in memory as it would in eager mode")
     begin = c.graph.sizes.expr(val.storage_offset())
-    asked = begin if storage_offset is None else as_expr(storage_offset)
-    seen = Layout(c.sizes, tuple([as_expr(s) for s in stride]), asked - begin + x.layout.offset)
-    whole = x.buffer.layout.span
+    seen = Layout(c.sizes, strides, asked - begin + where.layout.offset)
+    whole = where.buffer.layout.span
     if not (Facts().nonnegative(seen.lowest) and Facts().at_most(seen.span, whole)):
         raise NotLowered("the window may reach beyond the tensor")
-    return Realised(x.buffer, seen)
+    return Realised(where.buffer, seen)
+
+
+def _owner(c: Node, node: Any) -> Any:
+    """The node that a node is a view of, through all views in between."""
+    mine = node.meta["val"].untyped_storage()._cdata
+    for other in node.graph.nodes:
+        val = other.meta.get("val")
+        if isinstance(val, torch.Tensor) and val.untyped_storage()._cdata == mine:
+            return other
+    return node
 
 
 @lowers("aten.repeat.default")
