@@ -179,6 +179,10 @@ class Timeline:
         """Return how many steps stand before this one."""
         return self._sequence.rank(self._leader_of(step))
 
+    def order_key(self, step: int) -> int:
+        """Return a number that sorts steps as they stand now."""
+        return self._sequence.label[self._leader_of(step)]
+
     def before(self, a: int, b: int) -> bool:
         """Tell whether one step stands before another; members of one step do not."""
         label = self._sequence.label

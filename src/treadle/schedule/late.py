@@ -20,8 +20,8 @@ def run_late(timeline: Timeline, order: MergeOrder) -> int:
         after = order.successors(order.group_of(step))
         if not after:
             continue
-        first = min(after, key=timeline.position) if len(after) > 1 else after[0]
-        if timeline.position(first) - timeline.position(step) < 2:
+        first = min(after, key=timeline.order_key) if len(after) > 1 else after[0]
+        if timeline.follows(step, first):
             continue
         mark = timeline.checkpoint()
         try:

@@ -74,8 +74,7 @@ class Placer:
     def _sorted(self, steps: list[int]) -> list[int]:
         if len(steps) < 2:
             return steps
-        place = self.timeline.position
-        return sorted(steps, key=place)
+        return sorted(steps, key=self.timeline.order_key)
 
     def try_at(
         self, first: int, second: int, place: Place, drop_internal: bool = True
