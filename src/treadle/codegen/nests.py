@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from treadle.index import Expr, Kind, Symbol
-from treadle.ir.body import Body, Stmt, number_of
+from treadle.ir.body import Body, Stmt, number_of, operands_of
 from treadle.ir.ops import OPS
 
 COMBINING = frozenset({"reduce", "scan", "sort"})
@@ -115,22 +115,11 @@ def _steps(body: Body, storage_of: Callable[[str], str]) -> list[Step]:
     for position, stmt in enumerate(body.stmts):
         step = Step(position, counter, stmt)
         counter = _look(stmt, step, counter, home, varies, reduce_vars, storage_of)
-        used = {home[n] for n in _operands(stmt)} - {position}
+        used = {home[n] for n in operands_of(stmt)} - {position}
         step.uses = tuple(sorted(used))
         step.varies = varies[position]
         steps.append(step)
     return steps
-
-
-def _operands(stmt: Stmt) -> set[int]:
-    """Numbers of all values a statement uses, its region included."""
-    found = set(stmt.args)
-    for e in stmt.attrs:
-        if isinstance(e, Expr):
-            found |= {number_of(s) for s in e.free if s.kind is Kind.INDIRECT}
-    for inner in stmt.region:
-        found |= _operands(inner)
-    return found
 
 
 def _look(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from treadle.core.once import once
-from treadle.index import Domain, Expr, Symbol, indirect
+from treadle.index import Domain, Expr, Kind, Symbol, indirect
 from treadle.ir.ops import OPS, OpDef
 
 Scalar: TypeAlias = bool | int | float | str | None
@@ -135,6 +135,17 @@ class Body:
     def has_reduction(self) -> bool:
         """Whether any statement combines values over the reduction loops."""
         return any(at.stmt.op in ("reduce", "scan", "sort") for at in self.walk())
+
+
+def operands_of(stmt: Stmt) -> set[int]:
+    """Numbers of all values a statement uses, those in its indices and its region included."""
+    found = set(stmt.args)
+    for e in stmt.attrs:
+        if isinstance(e, Expr):
+            found |= {number_of(s) for s in e.free if s.kind is Kind.INDIRECT}
+    for inner in stmt.region:
+        found |= operands_of(inner)
+    return found
 
 
 def value_symbol(number: int) -> Symbol:

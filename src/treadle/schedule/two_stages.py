@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from treadle.index import Const, Domain, Expr, Kind, Symbol, loop
+from treadle.index import Const, Domain, Expr, Symbol, loop
 from treadle.index.expr import IntLike, mul
-from treadle.ir.body import Body, Stmt, number_of, value_symbol
+from treadle.ir.body import Body, Stmt, operands_of, value_symbol
 from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
 from treadle.ir.types import Buffer, DType, Layout
@@ -75,7 +75,7 @@ def reduced_once(body: Body) -> bool:
             return False
         if at.depth:
             continue
-        uses = _uses(at.stmt)
+        uses = operands_of(at.stmt)
         if at.stmt.op == "store":
             index = at.stmt.attrs[1]
             assert isinstance(index, Expr)
@@ -84,17 +84,6 @@ def reduced_once(body: Body) -> bool:
         elif at.number in varies and uses & reduced:
             return False
     return True
-
-
-def _uses(stmt: Stmt) -> set[int]:
-    """The values a statement needs, those its region needs included."""
-    found = set(stmt.args)
-    for a in stmt.attrs:
-        if isinstance(a, Expr):
-            found |= {number_of(s) for s in a.free if s.kind is Kind.INDIRECT}
-    for inner in stmt.region:
-        found |= _uses(inner)
-    return found
 
 
 def _loops_of(stmt: Stmt) -> set[Symbol]:
@@ -112,7 +101,7 @@ def _levels(body: Body) -> tuple[set[int], set[int]]:
     for at in body.walk():
         if at.depth or at.number is None:
             continue
-        uses = _uses(at.stmt)
+        uses = operands_of(at.stmt)
         if at.stmt.op == "reduce":
             reduced.add(at.number)
             continue
@@ -208,7 +197,7 @@ class Splitter:
         loops: dict[Symbol, IntLike],
     ) -> None:
         """Copy a statement and what it needs that is not there yet."""
-        self._need(to, known, _uses(stmt), loops)
+        self._need(to, known, operands_of(stmt), loops)
         to.copy((stmt,), known, [0 if number is None else number], loops)
         if stmt.op == "get" and number is not None and stmt.args[0] in self.wide:
             element = self.types[number]
