@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +17,6 @@ from treadle.lab.cli import main  # noqa: E402
 pytestmark = pytest.mark.torch
 
 TINY = Sizes(words=32, width=16, inner=24, layers=1, tokens=8)
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def test_the_table_has_both_jobs_and_both_backends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,27 +11,13 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from torch_fuzzer import run_case, steps_differ, unequal  # noqa: E402
+from torch_strictly import Function, compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
-Function = Callable[..., Any]
 SMALL = 1.3e-6
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(function: Function, **rest: Any) -> Function:
-    """The function through the backend; a failure to compile is an error."""
-    options = {"strict": True}
-    made: Function = torch.compile(function, backend="treadle", options=options, **rest)
-    return made
 
 
 def agree(function: Function, make: Callable[[], list[Any]], **rest: Any) -> None:
@@ -435,3 +421,22 @@ def test_gradients_accumulate_over_several_calls() -> None:
         run(x).backward()
         function(y).backward()
     assert torch.equal(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_view_of_a_changed_input_begins_where_it_does_in_that_input(dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        part = x.chunk(2, 0)[1]
+        part.masked_fill_(part > 0, 2)
+        return part
+
+    agree(function, lambda: [torch.arange(-9.0, 9).view(9, 2)[2:]], dynamic=dynamic)
+
+
+def test_results_with_gaps_that_show_one_memory_share_it() -> None:
+    def function(x: Any) -> Any:
+        part = x.diagonal(-1, 0, 1)
+        new = part.select_scatter(part.select(1, 0), 1, 0)
+        return new, new.squeeze(), new[1:]
+
+    agree(function, lambda: [torch.arange(180.0).view(3, 2, 3, 2, 5)])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+
+from torch_strictly import compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 from treadle.core.errors import UsageError  # noqa: E402
@@ -18,22 +20,6 @@ from treadle.frontends.torch import compile as compiling  # noqa: E402
 from treadle.frontends.torch.table import TABLE  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(function: Callable[..., Any], **rest: Any) -> Callable[..., Any]:
-    """The function through the backend; a failure to compile is an error."""
-    made: Callable[..., Any] = torch.compile(
-        function, backend="treadle", options={"strict": True}, **rest
-    )
-    return made
 
 
 def close(a: Any, b: Any) -> None:

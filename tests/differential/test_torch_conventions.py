@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,6 @@ def without_sine(gm, *rest):
 
 compiling.lower_graph = without_sine
 """
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def run_script(folder: Path, text: str, **variables: str) -> subprocess.CompletedProcess[str]:

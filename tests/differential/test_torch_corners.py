@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from torch_strictly import Function, compiled  # noqa: E402
+
 import treadle.torch  # noqa: E402, F401
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-def strict(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, backend="treadle", options={"strict": True})
 
 
 def test_a_window_may_see_more_than_the_view_it_is_asked_of() -> None:
@@ -34,13 +23,13 @@ def test_a_window_may_see_more_than_the_view_it_is_asked_of() -> None:
         return (x + 1)[2:].as_strided((3,), (2,), 1)
 
     x = torch.arange(9.0)
-    torch.testing.assert_close(strict(function)(x), function(x))
+    torch.testing.assert_close(compiled(function)(x), function(x))
 
 
 @pytest.mark.parametrize("name", ["any", "all"])
 def test_no_dimensions_mean_each_element_by_itself(name: str) -> None:
     x = torch.tensor([[0.5, 0.0], [0.0, 2.0]])
-    got = strict(lambda x: getattr(x, name)(dim=()))(x)
+    got = compiled(lambda x: getattr(x, name)(dim=()))(x)
     assert torch.equal(got, x.bool())
 
 
@@ -50,7 +39,7 @@ def test_inputs_that_overlap_without_a_common_base_may_be_changed() -> None:
         return y * 2
 
     here, there = torch.arange(10.0), torch.arange(10.0)
-    got = strict(function)(here[:5].data, here[3:8].data)
+    got = compiled(function)(here[:5].data, here[3:8].data)
     wanted = function(there[:5].data, there[3:8].data)
     assert torch.equal(got, wanted)
     assert torch.equal(here, there)
@@ -60,14 +49,14 @@ def test_a_complex_input_may_be_changed_in_place() -> None:
     x = torch.ones(3, dtype=torch.complex64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        strict(lambda x: x.mul_(2j))(x)
+        compiled(lambda x: x.mul_(2j))(x)
     assert torch.equal(x, torch.full((3,), 2j, dtype=torch.complex64))
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_nothing_has_no_largest_element(name: str) -> None:
     with pytest.raises(Exception, match=r"no identity|non-zero|Expected reduction dim"):
-        strict(lambda x: getattr(x, name)())(torch.empty(0))
+        compiled(lambda x: getattr(x, name)())(torch.empty(0))
 
 
 def test_gradients_through_a_gate_in_channels_last_are_right() -> None:
@@ -84,7 +73,7 @@ def test_gradients_through_a_gate_in_channels_last_are_right() -> None:
     eager = Gate().double().to(memory_format=torch.channels_last)
     ours = copy.deepcopy(eager)
     x = torch.randn(2, 3, 16, 16, dtype=torch.float64).to(memory_format=torch.channels_last)
-    for model in (eager, strict(ours)):
+    for model in (eager, compiled(ours)):
         (model(x) ** 2).sum().backward()
     torch.testing.assert_close(ours.conv.weight.grad, eager.conv.weight.grad)
 
@@ -95,7 +84,7 @@ def test_results_that_share_memory_are_views_that_know_whose() -> None:
         return whole, whole[::3]
 
     x = torch.randn(7)
-    whole, part = strict(function)(x)
+    whole, part = compiled(function)(x)
     # The next graph asks for it when one of the two is changed.
     assert part._base is whole
     part.mul_(3)
@@ -105,3 +94,82 @@ def test_results_that_share_memory_are_views_that_know_whose() -> None:
 def test_options_must_be_a_mapping() -> None:
     with pytest.raises(Exception, match="OPT002"):
         torch.compile(lambda x: x + 1, backend="treadle", options=3)(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a // b,
+        lambda a, b: a % b,
+        torch.fmod,
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        lambda a, b: torch.where(b != 0, a // b, a),
+    ],
+)
+def test_whole_numbers_are_not_divided_by_zero(function: Function) -> None:
+    a, b, ours = torch.tensor([-7, 5, 6]), torch.tensor([2, -3, 0]), compiled(function)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        function(a, b)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        ours(a, b)
+    assert torch.equal(ours(a, b + 5), function(a, b + 5))
+    torch.testing.assert_close(ours(a, b.float()), function(a, b.float()), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x, i: x.gather(0, i), lambda x, i: x[i], lambda x, i: F.embedding(i, x)]
+)
+def test_an_index_out_of_range_is_the_error_of_eager_mode(function: Function) -> None:
+    x, i = torch.randn(3, 2), torch.tensor([[0, 7]])
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        function(x, i)
+    with pytest.raises(eager.type, match="RUN004"):
+        compiled(function)(x, i)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_windows_of_a_result_that_overlap_lie_as_in_eager_mode(dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        return (x * 2).unfold(0, 3, 2), (x + 1).unfold(0, 3, 1) * 2
+
+    x = torch.randn(11, 4)
+    for got, wanted in zip(compiled(function, dynamic=dynamic)(x), function(x), strict=True):
+        torch.testing.assert_close(got, wanted)
+        assert got.stride() == wanted.stride()
+
+
+def test_parameters_given_new_data_have_memory_of_their_own() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.arange(25.0).view(5, 5))
+            self.v = torch.nn.Parameter(torch.arange(25.0).view(5, 5))
+
+        def forward(self, y: Any) -> Any:
+            self.w.data = self.w.data * 2
+            self.v.data = self.v.data + y
+            return (self.w * y).sum() + self.v.sin().sum()
+
+    eager, net, y = Net(), Net(), torch.randn(5, 5)
+    ours = compiled(net)
+    for _ in range(2):
+        wanted, got = eager(y), ours(y)
+        wanted.backward()
+        got.backward()
+        torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(net.w.grad, eager.w.grad)
+    torch.testing.assert_close(net.v.grad, eager.v.grad)
+    assert net.w.untyped_storage().data_ptr() != net.v.untyped_storage().data_ptr()
+
+
+def test_an_operator_may_return_nothing_where_it_promised_a_tensor() -> None:
+    weights = [torch.randn(18, 6), torch.randn(18), torch.randn(6, 6), torch.randn(6)]
+
+    def function(q: Any) -> Any:
+        return torch._native_multi_head_attention(q, q, q, 6, 2, *weights, None, False)
+
+    q = torch.randn(1, 3, 6)
+    got, wanted = compiled(function)(q), function(q)
+    torch.testing.assert_close(got[0], wanted[0])
+    assert got[1] is None
+    assert wanted[1] is None

@@ -3,7 +3,6 @@ sizes that data decides, run-time sizes without a new graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,26 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from torch_strictly import Function, compiled  # noqa: E402
+
 import treadle.torch  # noqa: E402, F401
 from treadle.frontends.torch import backend  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
-
-Function = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(function: Function, **rest: Any) -> Function:
-    """The function through the backend; a failure to compile is an error."""
-    options = {"strict": True}
-    made: Function = torch.compile(function, backend="treadle", options=options, **rest)
-    return made
 
 
 def same(found: Any, wanted: Any) -> None:

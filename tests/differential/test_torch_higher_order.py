@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ F = torch.nn.functional
 
 from torch._higher_order_ops import associative_scan, scan  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch_strictly import Function, compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
@@ -19,23 +19,6 @@ from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.compile import Settings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
-
-Function = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-def compiled(function: Function, **rest: Any) -> Function:
-    """The function through the backend; a failure to compile is an error."""
-    options = {"strict": True}
-    made: Function = torch.compile(function, backend="treadle", options=options, **rest)
-    return made
 
 
 def agree(function: Function, *inputs: Any, plain: Function | None = None, **rest: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,14 +17,6 @@ from treadle.core.errors import UsageError  # noqa: E402
 from treadle.frontends.torch.memory_report import GraphMemory  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def rows(x: Any, w: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +15,6 @@ from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.compile import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def calls_of(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:

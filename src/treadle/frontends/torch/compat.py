@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+SHOW_INPUTS = ("is_input", "alias_of_input")
+"""What AOTAutograd calls results that are inputs or views of them."""
+
 
 def symbol_range(shape_env: Any, symbol: Any) -> tuple[int | None, int | None]:
     """The least and the largest value torch promises for a size, None where it promises none."""
@@ -107,6 +110,14 @@ def donated_inputs() -> tuple[int, ...]:
         return ()  # torch counts wrongly where effects are ordered: results were among them
     found: Iterable[int] = getattr(metadata, "bw_donated_idxs", None) or ()
     return tuple(found)
+
+
+def results_that_show_inputs() -> frozenset[int]:
+    """Positions among a forward graph's results of those that are inputs, or views of them."""
+    metadata = getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+    first = getattr(metadata, "num_mutated_inp_runtime_indices", 0)
+    found = enumerate(getattr(metadata, "output_info", ()), first)
+    return frozenset([k for k, one in found if one.output_type.name in SHOW_INPUTS])
 
 
 def artifact_log(name: str) -> logging.Logger | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import TorchCall, add_call
 from treadle.frontends.torch.node import Node
 from treadle.frontends.torch.origins import origins_of
@@ -20,6 +21,7 @@ from treadle.frontends.torch.realise import (
     is_cheap,
     is_spread,
     is_too_long,
+    overlaps,
     realise,
     write_loop,
 )
@@ -101,6 +103,7 @@ class GraphLowering:
         self._ops: set[str] = set()
         self._mutated: set[str] = set()
         self._owners: dict[str, object] = {}
+        self._held_by: dict[object, tuple[Realised, Any]] = {}
         self._shown: frozenset[object] | None = None
         self._position = 0
         self.out = Lowered(Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
@@ -118,8 +121,8 @@ class GraphLowering:
         """The value of a node that was lowered before."""
         return self.env[node]
 
-    def realise(self, value: Tensor, name: str) -> Realised:
-        """A value in memory."""
+    def realise(self, value: Tensor, name: str, keep_gaps: bool = False) -> Realised:
+        """A value in memory; with `keep_gaps`, just as far apart as torch says."""
         if isinstance(value, Realised):
             return value
         if value.home is None:
@@ -127,7 +130,7 @@ class GraphLowering:
             while where in self._ops:
                 where = self.fresh(name)
             self._ops.add(where)
-            realise(self.builder, where, value, self.origins)
+            realise(self.builder, where, value, self.origins, keep_gaps)
         assert value.home is not None
         return value.home
 
@@ -258,11 +261,24 @@ class GraphLowering:
         return None
 
     def _by_table(self, node: Any) -> Any:
+        self._realise_what_overlaps(node)
         args = [self._argument(a) for a in node.args]
         kwargs = {key: self._argument(a) for key, a in node.kwargs.items()}
         value = TABLE[str(node.target)](Node(self, node), *args, **kwargs)
         self._check(node, value)
         return value
+
+    def _realise_what_overlaps(self, node: Any) -> None:
+        """Put what a view with overlapping windows shows into memory, as it is in eager mode."""
+        val, source = node.meta.get("val"), node.args[0] if node.args else None
+        if not isinstance(val, torch.Tensor) or not isinstance(source, torch.fx.Node):
+            return
+        value, of = self.env[source], source.meta.get("val")
+        if not isinstance(value, Lazy) or not isinstance(of, torch.Tensor):
+            return
+        sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
+        if _storage_of(val) == _storage_of(of) and overlaps(sizes, strides):
+            self.realise(value, source.name)
 
     def _argument(self, arg: Any) -> Any:
         if isinstance(arg, torch.fx.Node):
@@ -293,8 +309,9 @@ class GraphLowering:
         if value.strides is None and isinstance(val, torch.Tensor):
             value.strides = self.sizes.exprs(val.stride())
         several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
-        if several or is_too_long(value) or self._is_seen_twice(val):
-            self.realise(value, node.name)
+        is_shown = self._is_seen_twice(val)
+        if several or is_too_long(value) or is_shown:
+            self.realise(value, node.name, keep_gaps=is_shown)
         return value
 
     def _is_seen_twice(self, val: Any) -> bool:
@@ -342,15 +359,20 @@ class GraphLowering:
         """What the graph returns; each buffer with torch's own strides."""
         results = node.args[0]
         shown = _count_shown(self.builder.name)
+        of_inputs = compat.results_that_show_inputs() if shown != 0 else frozenset()
         for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):
-            self.out.outputs.append(self._output(arg, shown is None or position < shown))
+            is_shown = shown is None or position < shown
+            self.out.outputs.append(self._output(arg, is_shown, position in of_inputs))
 
-    def _output(self, arg: Any, is_shown: bool) -> Any:
+    def _output(self, arg: Any, is_shown: bool, is_of_input: bool) -> Any:
         value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
         if not isinstance(value, Lazy | Realised):
             return value
         val = arg.meta.get("val")
-        if not isinstance(val, torch.Tensor):
+        inside = self._inside_changed(val) if is_of_input else None
+        if inside is not None:
+            where = inside
+        elif not isinstance(val, torch.Tensor):
             where = self.realise(value, arg.name)
         else:
             wanted = self._wanted(val, is_shown)
@@ -359,6 +381,29 @@ class GraphLowering:
         if where.buffer.name not in self.builder.outputs:
             self.builder.returns(where.buffer)
         return where
+
+    def note_copy(self, target: Realised, node: Any) -> None:
+        """Remember that an input now holds what a copy's source holds, element by element."""
+        new, old = node.args[1].meta.get("val"), node.args[0].meta.get("val")
+        if target.buffer.name not in self.builder.inputs or not isinstance(new, torch.Tensor):
+            return
+        is_alike = new.dtype is old.dtype and self.sizes.exprs(new.shape) == target.layout.sizes
+        if is_alike and _same_steps(target.layout, self.sizes.exprs(new.stride())):
+            self._held_by[_storage_of(new)] = (target, new)
+
+    def _inside_changed(self, val: Any) -> Realised | None:
+        """The window of a changed input that holds a result which is a view of that input.
+
+        The graph shows a view of the new elements; whoever asked for it looks at where in the
+        input it begins, which new memory does not know.
+        """
+        found = self._held_by.get(_storage_of(val)) if isinstance(val, torch.Tensor) else None
+        if found is None or found[1].dtype is not val.dtype:
+            return None
+        held, new = found
+        begin = self.sizes.expr(val.storage_offset()) - self.sizes.expr(new.storage_offset())
+        sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
+        return Realised(held.buffer, Layout(sizes, strides, held.layout.offset + begin))
 
     def _wanted(self, val: Any, is_shown: bool) -> Layout:
         """How torch expects a result to lie; where it begins counts if the user sees it."""

@@ -171,7 +171,7 @@ class RunShape:
                 continue
             made.update({n: k for n in step.op.writes if n in self.first})
             seen.update(self.touched[k])
-            is_plain = is_plain_aten(call.function) and not counts_from_storage(call.function)
+            is_plain = is_plain_aten(call.function) and not sees_storage(call.function)
             if not is_plain or any(o for _, _, o in call.results):
                 pinned.update(self.touched[k])
         return made, pinned, seen
@@ -257,8 +257,13 @@ def is_plain_aten(function: Any) -> bool:
     return is_overload and function.namespace in ("aten", "prims")
 
 
-def counts_from_storage(function: Any) -> bool:
-    """Whether an operator counts elements from the start of a storage, where others may lie."""
+def sees_storage(function: Any) -> bool:
+    """Whether an operator knows of the storage behind a tensor, where others may lie.
+
+    It counts elements from its start, or makes it the storage of another tensor.
+    """
+    if function.overloadpacket is torch.ops.aten.set_:
+        return True
     return any(a.name == "storage_offset" for a in function._schema.arguments)
 
 

@@ -352,4 +352,5 @@ def copy_(c: Node, self: Tensor, src: Tensor, non_blocking: bool = False) -> Ten
     if not isinstance(self, Realised):
         raise NotLowered("what is written over is no memory")
     c.graph.overwrite(self, as_type(c, broadcast_to(c, src, c.sizes), c.dtype), c.node)
+    c.graph.note_copy(self, c.node)
     return self

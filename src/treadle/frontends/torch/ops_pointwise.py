@@ -31,7 +31,7 @@ UNARY: Mapping[str, str] = {
     ALWAYS_BOOL: "isnan isinf isfinite signbit logical_not",
 }
 BINARY: Mapping[str, str] = {
-    DEFAULT: "maximum minimum fmod remainder bitwise_and bitwise_or bitwise_xor "
+    DEFAULT: "maximum minimum bitwise_and bitwise_or bitwise_xor "
     "bitwise_left_shift bitwise_right_shift __lshift__=bitwise_left_shift "
     "__rshift__=bitwise_right_shift nextafter",
     INT_TO_FLOAT: "atan2 hypot copysign special_zeta=zeta igamma=gammainc igammac=gammaincc "
@@ -150,19 +150,42 @@ def div(c: Node, self: Any, other: Any) -> Tensor:
 DIVISIONS: Mapping[str, str] = {"floor": "floordiv", "trunc": "truncdiv"}
 
 
+def divided(c: Node, op: str, self: Any, other: Any) -> Tensor:
+    """One of the divisions without fractions; of whole numbers by zero, an error as in eager."""
+    is_known = isinstance(other, int | float) and other != 0
+
+    def divide(k: LoopWriter, a: Value, b: Value) -> Value:
+        if not is_known and not b.dtype.is_float:
+            k.check(k.op("ne", b, k.constant(0, b.dtype)), "ZeroDivisionError")
+        return k.op(op, a, b)
+
+    return c.pointwise(divide, self, other)
+
+
+@lowers(*[f"aten.fmod.{overload}" for overload in OVERLOADS])
+def fmod(c: Node, self: Any, other: Any) -> Tensor:
+    """What is left of self, with its sign, when other is taken off as often as it goes."""
+    return divided(c, "fmod", self, other)
+
+
+@lowers(*[f"aten.remainder.{overload}" for overload in OVERLOADS])
+def remainder(c: Node, self: Any, other: Any) -> Tensor:
+    """What is left of self after division rounded down: it has the sign of other."""
+    return divided(c, "remainder", self, other)
+
+
 @lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div_mode(c: Node, self: Any, other: Any, *, rounding_mode: str | None) -> Tensor:
     """self / other, rounded down or towards zero if asked to."""
     if rounding_mode is None:
         return div(c, self, other)
-    op = DIVISIONS[rounding_mode]
-    return c.pointwise(lambda k, a, b: k.op(op, a, b), self, other)
+    return divided(c, DIVISIONS[rounding_mode], self, other)
 
 
 @lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(c: Node, self: Any, other: Any) -> Tensor:
     """self / other rounded down."""
-    return c.pointwise(lambda k, a, b: k.floordiv(a, b), self, other)
+    return divided(c, "floordiv", self, other)
 
 
 POWERS: Mapping[float, Callable[[LoopWriter, Value], Value]] = {

@@ -6,7 +6,8 @@ A value is realised when
 - it repeats more than `LONGEST` pointwise operations or reads more than `MOST_READS` buffers;
 - it has several readers and computing it again in each costs more than `CHEAP` units of work
   (the work column of the table of body operations) or reads more than one buffer;
-- something is about to overwrite a buffer it reads.
+- something is about to overwrite a buffer it reads;
+- a view of it shows elements several times (windows that overlap), or several results show it.
 
 Everything else is written into the loops of its readers.
 """
@@ -95,10 +96,27 @@ def write_loop(
     builder.add(Loop(name=name, device=target.device, origins=tuple(origins), body=k.build()))
 
 
-def realise(builder: ProgramBuilder, name: str, value: Lazy, origins: Sequence[str]) -> Realised:
-    """The value in memory: a buffer and a loop that fills it, made once."""
+def overlaps(sizes: Index, strides: Index) -> bool:
+    """Whether different elements share memory, other than by being repeated without steps."""
+    pairs = [(n, s) for n, s in zip(sizes, strides, strict=True) if s.value != 0]
+    return not is_spread(tuple([n for n, _ in pairs]), tuple([s for _, s in pairs]))
+
+
+def realise(
+    builder: ProgramBuilder,
+    name: str,
+    value: Lazy,
+    origins: Sequence[str],
+    keep_gaps: bool = False,
+) -> Realised:
+    """The value in memory: a buffer and a loop that fills it, made once.
+
+    With `keep_gaps` it lies as torch says even if that leaves gaps.
+    """
     if value.home is None:
         strides = dense_strides(value.sizes, value.strides)
+        if keep_gaps and value.strides is not None and 0 not in [n.value for n in value.sizes]:
+            strides = value.strides if is_spread(value.sizes, value.strides) else strides
         target = builder.buffer(name, value.dtype, value.sizes, strides)
         write_loop(builder, name, value, target, target.layout, origins)
         value.home = Realised(target, target.layout)

@@ -38,6 +38,10 @@ OUT_OF_RANGE = ("RUN003", "RUN004")
 OPERATION = re.compile(r"operation '([^']*)'")
 
 
+class OutOfRangeError(IndexError, RuntimeError):
+    """An index that leaves its tensor: eager mode raises one or the other, by operator."""
+
+
 class Runner:
     """A graph that is ready to run: takes the graph's inputs as a list, gives its outputs."""
 
@@ -86,7 +90,7 @@ class Runner:
         op = self.program.op_by_name.get(named[1]) if named else None
         origins = self.sources.get(op.name, op.origins) if op is not None else ()
         lines = [f"  your line: {place}" for place in origins[1:2]]
-        kind = IndexError if error.code in OUT_OF_RANGE else RuntimeError
+        kind = OutOfRangeError if error.code in OUT_OF_RANGE else RuntimeError
         return kind("\n".join([str(error), *lines]))
 
     @property
@@ -271,6 +275,9 @@ class Bound:
     def _adopt(self, memory: Memory, name: str, tensor: Any, inputs: set[int]) -> None:
         """Make a call's result the storage of a buffer; copied if it lies in another way."""
         spot, element = self.spots[name], self.homes.element(name)
+        if tensor is None and self.runner.place(name) is None:
+            memory.tensors[name] = None  # an operator that promised a tensor nobody looks at
+            return
         if not isinstance(tensor, torch.Tensor):
             tensor = torch.as_tensor(tensor, dtype=element)
         if tuple(tensor.shape) != spot.sizes and self.runner.place(name) is None:
