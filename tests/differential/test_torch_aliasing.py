@@ -440,3 +440,23 @@ def test_results_with_gaps_that_show_one_memory_share_it() -> None:
         return new, new.squeeze(), new[1:]
 
     agree(function, lambda: [torch.arange(180.0).view(3, 2, 3, 2, 5)])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_dimensions_of_size_one_have_the_steps_of_eager_mode(dynamic: bool) -> None:
+    def function(q: Any, x: Any) -> Any:
+        return q @ q.mT, torch.cat([x, x], -1).flatten(-2), x.sum(1, keepdim=True).mT
+
+    agree(function, lambda: [torch.ones(1, 1, 4, 3), torch.ones(1, 3, 2, 2)], dynamic=dynamic)
+
+
+def test_a_change_of_an_input_is_counted_once() -> None:
+    def function(x: Any, w: Any) -> Any:
+        x.add_(1)
+        return (x * w).sum()
+
+    for weight in (torch.ones(3, requires_grad=True), torch.ones(3)):
+        for x in (torch.zeros(3), torch.zeros(7)[::2][:3]):
+            before = x._version
+            compiled(function)(x, weight)
+            assert x._version == before + 1

@@ -173,3 +173,12 @@ def test_an_operator_may_return_nothing_where_it_promised_a_tensor() -> None:
     torch.testing.assert_close(got[0], wanted[0])
     assert got[1] is None
     assert wanted[1] is None
+
+
+@pytest.mark.parametrize("eps", [None, 0.1, 0.5, 0.9])
+def test_logit_asks_its_low_bound_first(eps: float | None) -> None:
+    x = torch.tensor([-0.5, 0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 1.0, 1.5, torch.nan])
+    wanted = torch.logit(x, eps)
+    torch.testing.assert_close(
+        compiled(lambda x: torch.logit(x, eps))(x), wanted, equal_nan=True, rtol=1e-6, atol=1e-6
+    )

@@ -343,3 +343,32 @@ def test_other_arguments_than_tensors_are_taken_as_they_are() -> None:
     run, x = compiled(function), torch.randn(3)
     for scale, flag in ((2.0, True), (3, False), (0.5, True)):
         same(run(x, scale, {"a": x}, flag=flag), function(x, scale, {"a": x}, flag=flag))
+
+
+def _marked(x: Any, n: int) -> Any:
+    x = x.clone()
+    x[n] = -1
+    return x
+
+
+NUMBERS: dict[str, Function] = {
+    "rounded down": lambda x, n: x + n // 4,
+    "remainder": lambda x, n: x + n % 4,
+    "larger": lambda x, n: x + torch.sym_max(n, 0),
+    "smaller": lambda x, n: x + torch.sym_min(n, -1),
+    "given back": lambda x, n: (x + 1, torch.sym_max(n, 0)),
+    "place": lambda x, n: x[n] + 1,
+    "written place": _marked,
+    "from": lambda x, n: x[n:] + 1,
+    "up to": lambda x, n: x[:n] * 2,
+    "rolled": lambda x, n: x.roll(n) + 1,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("order", [(5, -3), (-3, -5), (-3, 5)])
+def test_a_number_given_as_argument_may_be_negative(name: str, order: tuple[int, ...]) -> None:
+    function = NUMBERS[name]
+    ours = compiled(function, dynamic=True, fullgraph=True)
+    for n in order:
+        same(ours(torch.arange(7.0), n), function(torch.arange(7.0), n))

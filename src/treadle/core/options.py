@@ -88,6 +88,13 @@ class Options:
         Flag(),
         "TREADLE_STRICT",
     )
+    memory_limit: int | None = _option(
+        None,
+        "bytes that a graph of torch's may hold at once in training: as far as it takes, the"
+        " backward computes activations again instead of keeping them",
+        WholeNumber(1),
+        "TREADLE_MEMORY_LIMIT",
+    )
     explain: bool = _option(
         False,
         "on a refusal, also ask the rules after the first one that refused",

@@ -413,7 +413,11 @@ def loop(name: str) -> Symbol:
 
 
 def size(
-    name: str, lo: int = 1, hi: int | None = None, divisor: int = 1, hint: int | None = None
+    name: str,
+    lo: int | None = 1,
+    hi: int | None = None,
+    divisor: int = 1,
+    hint: int | None = None,
 ) -> Symbol:
     """A run-time size called `name`, known to lie in lo..hi and to be a multiple of `divisor`."""
     return Symbol(name, Kind.SIZE, lo, hi, divisor, hint)

@@ -17,6 +17,7 @@ VARIABLES = {
     "TREADLE_POLICY": ("policy", "memory", "memory"),
     "TREADLE_ACCOUNTING": ("accounting", "inductor", "inductor"),
     "TREADLE_STRICT": ("strict", "1", True),
+    "TREADLE_MEMORY_LIMIT": ("memory_limit", "1000", 1000),
     "TREADLE_CACHE_DIR": ("cache_dir", "kernels", "kernels"),
     "CC": ("cc", "clang", "clang"),
 }
@@ -34,6 +35,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "dump_pass": None,
         "stop_after": None,
         "strict": False,
+        "memory_limit": None,
         "explain": False,
         "seed": 0,
         "cost_file": None,

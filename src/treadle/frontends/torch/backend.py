@@ -14,6 +14,7 @@ from treadle.core.suggest import suggestion_notes
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.compile import Saved, Settings, compile_graph
 from treadle.frontends.torch.decompositions import decompositions
+from treadle.frontends.torch.partition import partition_for
 
 NAME = "treadle"
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -53,6 +54,7 @@ def compile_with(
         backward=compiler("backward", is_backward=True),
         inference=compiler("graph"),
         decompositions=decompositions(),
+        partition=partition_for(settings),
     )
 
 

@@ -48,17 +48,17 @@ def aot_compile(
     backward: Callable[..., Any],
     inference: Callable[..., Any],
     decompositions: Any,
+    partition: Callable[..., Any],
 ) -> Callable[..., Any]:
     """The graph through AOTAutograd: functional forward and backward graphs for our compilers."""
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     whole = aot_autograd(
         fw_compiler=forward,
         bw_compiler=backward,
         inference_compiler=inference,
         decompositions=decompositions,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
     # The minifier runs what it compiled while torch still takes times of the compilation, and
@@ -82,6 +82,20 @@ def backward_compiled_at_once() -> AbstractContextManager[None]:
     if not hasattr(config, "force_non_lazy_backward_lowering"):
         return nullcontext()
     patched: AbstractContextManager[None] = config.patch(force_non_lazy_backward_lowering=True)
+    return patched
+
+
+def min_cut(joint: Any, inputs: Any, **rest: Any) -> Any:
+    """torch's division of a joint graph into forward and backward."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return min_cut_rematerialization_partition(joint, inputs, **rest)
+
+
+def keeping(share: float) -> AbstractContextManager[None]:
+    """The partitioner keeps at most this share of the activations it would keep by default."""
+    config: Any = torch._functorch.config
+    patched: AbstractContextManager[None] = config.patch(activation_memory_budget=share)
     return patched
 
 
@@ -175,6 +189,13 @@ def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], o
 def view_of(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
     """The same window as a view, which knows whose it is: torch looks for that in later graphs."""
     return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset)
+
+
+def uncounted(tensor: Any) -> AbstractContextManager[None]:
+    """Changes to a tensor in here do not count as changes for autograd."""
+    own: Any = torch.autograd
+    context: AbstractContextManager[None] = own._unsafe_preserve_version_counter(tensor)
+    return context
 
 
 def as_elements(tensor: Any, element: torch.dtype) -> Any:

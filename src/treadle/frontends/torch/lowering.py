@@ -380,7 +380,16 @@ class GraphLowering:
             where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
         if where.buffer.name not in self.builder.outputs:
             self.builder.returns(where.buffer)
-        return where
+        if not isinstance(val, torch.Tensor):
+            return where
+        return Realised(where.buffer, self._as_said(where.layout, val))
+
+    def _as_said(self, layout: Layout, val: Any) -> Layout:
+        """The layout with torch's steps along dimensions that nobody walks."""
+        said = self.sizes.exprs(val.stride())
+        pairs = zip(layout.sizes, layout.strides, said, strict=True)
+        strides = tuple([t if n.value == 1 else s for n, s, t in pairs])
+        return Layout(layout.sizes, strides, layout.offset)
 
     def note_copy(self, target: Realised, node: Any) -> None:
         """Remember that an input now holds what a copy's source holds, element by element."""

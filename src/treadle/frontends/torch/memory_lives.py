@@ -35,10 +35,10 @@ from treadle.frontends.torch.calls import Held, TorchCall
 from treadle.frontends.torch.lowering import Lowered
 from treadle.frontends.torch.memory_owners import Owner
 from treadle.frontends.torch.values import Opaque
-from treadle.index import Symbol, evaluate
+from treadle.index import Expr, Symbol, evaluate
 from treadle.ir.effects import effects
 from treadle.ir.program import Operation, Program
-from treadle.ir.types import BufferKind
+from treadle.ir.types import BufferKind, Layout
 from treadle.memory.problem import ARENA
 
 WorkStep: TypeAlias = "Launch | CallStep | WaitStep | TakeStep | ClearStep"
@@ -83,6 +83,27 @@ class Spot(NamedTuple):
                 return False
             step *= n
         return self.offset == 0
+
+
+def spots_at(program: Program, values: Mapping[Symbol, int]) -> dict[str, Spot]:
+    """The layouts of a program's storages in numbers, for some run-time sizes."""
+    return {
+        b.name: spot_of(b.layout, values)
+        for b in program.buffers
+        if b.kind is BufferKind.TENSOR and b.view_of is None
+    }
+
+
+def spot_of(layout: Layout, values: Mapping[Symbol, int]) -> Spot:
+    """A layout in numbers."""
+    sizes = tuple([number_at(n, values) for n in layout.sizes])
+    strides = tuple([number_at(n, values) for n in layout.strides])
+    return Spot(sizes, strides, number_at(layout.offset, values))
+
+
+def number_at(e: Expr, values: Mapping[Symbol, int]) -> int:
+    """What an expression stands for, for some run-time sizes."""
+    return e.value if e.value is not None else int(evaluate(e, values))
 
 
 @dataclass(frozen=True, slots=True)

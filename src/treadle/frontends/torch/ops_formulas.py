@@ -128,7 +128,11 @@ def logit(c: Node, self: Tensor, eps: Any = None) -> Tensor:
     """log(x / (1 - x)), x kept away from 0 and 1 by eps."""
 
     def fn(k: LoopWriter, x: Value) -> Value:
-        kept = x if eps is None else _clip(k, x, float(eps), 1.0 - float(eps))
+        kept = x
+        if eps is not None:
+            low, high = (k.constant(e, x.dtype) for e in (float(eps), 1.0 - float(eps)))
+            # Not a clamp: above one half the bounds change sides, and the low one is asked first.
+            kept = k.where(k.op("lt", x, low), low, k.minimum(x, high))
         return k.log(kept / (1.0 - kept))
 
     return c.pointwise(fn, self, kind=INT_TO_FLOAT)

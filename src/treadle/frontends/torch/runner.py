@@ -21,14 +21,21 @@ from treadle.core.errors import TreadleError
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import Held, Hole, TorchCall, Window
 from treadle.frontends.torch.lowering import Lowered
-from treadle.frontends.torch.memory_lives import WRITES_WHERE_TOLD, RunShape, Spot
+from treadle.frontends.torch.memory_lives import (
+    WRITES_WHERE_TOLD,
+    RunShape,
+    Spot,
+    number_at,
+    spot_of,
+    spots_at,
+)
 from treadle.frontends.torch.memory_owners import Owner
 from treadle.frontends.torch.memory_plan import RunPlan, plan_run
 from treadle.frontends.torch.memory_run import Homes, Memory, Step
 from treadle.frontends.torch.values import Opaque, Realised
-from treadle.index import Expr, Symbol, evaluate, hint
+from treadle.index import Expr, Symbol, hint
 from treadle.ir.program import Call, Program, Ref
-from treadle.ir.types import BufferKind, Layout
+from treadle.ir.types import Layout
 from treadle.runtime import CompiledProgram
 
 MOST_BOUND = 64
@@ -81,7 +88,9 @@ class Runner:
             except TreadleError as e:
                 raise self._as_in_eager(e) from e
             for target, source in back:
-                target.copy_(source)
+                # AOTAutograd counts the change itself.
+                with compat.uncounted(target):
+                    target.copy_(source)
             return [give(memory) for give in bound.outputs]
 
     def _as_in_eager(self, error: TreadleError) -> Exception:
@@ -131,11 +140,7 @@ class Bound:
         self.sizes: Mapping[str, int] = values
         self.values: Mapping[Symbol, int] = {s: values[s.name] for s in self.program.sizes}
         self.numbers = [values[s.name] for s in self.program.sizes]
-        self.spots = {
-            b.name: self.spot(b.layout)
-            for b in self.program.buffers
-            if b.kind is BufferKind.TENSOR and b.view_of is None
-        }
+        self.spots = spots_at(self.program, self.values)
         self.plan = plan_run(self.shape, self.spots, self.values, runner.ctx, runner.likely)
         self.homes = Homes(self.shape, self.plan, self.spots, runner.place)
         self.steps: list[Step] = list(self._steps())
@@ -144,13 +149,7 @@ class Bound:
 
     def number(self, e: Expr) -> int:
         """What an expression stands for."""
-        return e.value if e.value is not None else int(evaluate(e, self.values))
-
-    def spot(self, layout: Layout) -> Spot:
-        """A layout in numbers."""
-        sizes = tuple([self.number(n) for n in layout.sizes])
-        strides = tuple([self.number(n) for n in layout.strides])
-        return Spot(sizes, strides, self.number(layout.offset))
+        return number_at(e, self.values)
 
     # -- inputs ----------------------------------------------------------------------------
     def take_inputs(self, memory: Memory, given: list[Any]) -> list[tuple[Any, Any]]:
@@ -166,10 +165,8 @@ class Bound:
                 continue
             placed = as_expected(tensor, spot)
             self.homes.put(memory, name, placed)
-            if name in lowered.mutated:
-                torch.autograd.graph.increment_version(tensor)
-                if placed.data_ptr() != tensor.data_ptr():
-                    back.append((tensor, placed))
+            if name in lowered.mutated and placed.data_ptr() != tensor.data_ptr():
+                back.append((tensor, placed))
         for name, tensor in lowered.constants.items():
             self.homes.put(memory, name, tensor)
         for position, name in lowered.objects:
@@ -325,7 +322,7 @@ class Bound:
     def _window(
         self, name: str, layout: Layout, look: Callable[..., Any] = compat.reinterpret
     ) -> Callable[[Memory], Any]:
-        sizes, strides, offset = self.spot(layout)
+        sizes, strides, offset = spot_of(layout, self.values)
 
         def window(memory: Memory) -> Any:
             return look(memory.tensors[name], sizes, strides, offset)

@@ -57,16 +57,19 @@ class Sizes:
             self.declared[s.name] = size(s.name, low, high, 1, likely)
         return self.declared[s.name]
 
-    def _facts(self, s: Any) -> tuple[int, int | None, int | None]:
-        """Bounds and a likely value, from torch's own record of the symbol."""
+    def _facts(self, s: Any) -> tuple[int | None, int | None, int | None]:
+        """Bounds and a likely value, from torch's own record of the symbol.
+
+        A dimension is never negative and torch says so; a number given as an argument may be.
+        """
         from treadle.frontends.torch import compat
 
         low, high = compat.symbol_range(self.shape_env, s)
-        low = low if low is not None else 0
         high = high if high is not None and high < BIG else None
         likely = compat.symbol_hint(self.shape_env, s)
         if likely is not None:
-            likely = max(low, likely if high is None else min(likely, high))
+            likely = likely if high is None else min(likely, high)
+            likely = likely if low is None else max(likely, low)
         return low, high, likely
 
 
