@@ -182,3 +182,24 @@ def test_logit_asks_its_low_bound_first(eps: float | None) -> None:
     torch.testing.assert_close(
         compiled(lambda x: torch.logit(x, eps))(x), wanted, equal_nan=True, rtol=1e-6, atol=1e-6
     )
+
+
+NARROW: dict[str, Function] = {
+    "equal": lambda x: x == 3.14,
+    "less": lambda x: x < 3.14,
+    "filled": lambda x: x.masked_fill(x > 3.14, 0.1),
+    "element of": lambda x: torch.isin(x, 3.14),
+    "without dimensions": lambda x: x == torch.tensor(3.14, dtype=torch.float64),
+    "computed": lambda x: x + 1 == 4.14,
+    "shrunk": lambda x: F.hardshrink(x, 3.14),
+    "added": lambda x: x + 0.1,
+    "subtracted from": lambda x: 0.1 - x,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", NARROW)
+def test_numbers_beside_narrow_floats_are_rounded_as_in_eager_mode(name: str, dtype: Any) -> None:
+    function = NARROW[name]
+    x = torch.cat([torch.tensor([3.14, 3.140625, 0.1, -0.1]), torch.linspace(-4, 4, 999)]).to(dtype)
+    assert torch.equal(compiled(function)(x), function(x))

@@ -372,3 +372,33 @@ def test_a_number_given_as_argument_may_be_negative(name: str, order: tuple[int,
     ours = compiled(function, dynamic=True, fullgraph=True)
     for n in order:
         same(ours(torch.arange(7.0), n), function(torch.arange(7.0), n))
+
+
+@torch.library.custom_op("treadle_tests::steps_of", mutates_args=())
+def steps_of(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.stride())
+
+
+@steps_of.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(x.dim(), dtype=torch.int64)
+
+
+LAID: dict[str, Function] = {
+    "part": lambda x: (x + 1)[:, 1:, ::2],
+    "repeated": lambda x: (x[:, :1] + 1).expand(-1, 5, -1, -1),
+    "turned": lambda x: (x * 2).permute(3, 1, 2, 0),
+    "input": lambda x: x.transpose(1, 2)[1:],
+}
+
+
+@pytest.mark.parametrize("name", LAID)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_operators_of_the_user_get_tensors_that_lie_as_in_eager_mode(
+    name: str, dynamic: bool
+) -> None:
+    def function(x: Any) -> Any:
+        return steps_of(LAID[name](x))
+
+    x = torch.randn(2, 3, 6, 8)
+    assert torch.equal(compiled(function, dynamic=dynamic)(x), function(x))

@@ -62,8 +62,10 @@ class TorchCall:
 class Holes:
     """The arguments of the program's call so far; gives each its hole."""
 
-    def __init__(self) -> None:
+    def __init__(self, exact: frozenset[Any] = frozenset()) -> None:
         self.args: list[Any] = []
+        self.exact = exact
+        """Arguments that must lie just as in eager mode."""
         self._known: dict[object, int] = {}
 
     def add(self, key: object, arg: Any) -> int:
@@ -77,7 +79,8 @@ class Holes:
 def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
     """An argument of a node with holes for everything that is known at run time only."""
     if isinstance(arg, torch.fx.Node):
-        return _hole(graph, graph.value(arg), holes)
+        value = graph.laid_out(arg) if arg in holes.exact else graph.value(arg)
+        return _hole(graph, value, holes)
     if isinstance(arg, list | tuple):
         items = [template(graph, a, holes) for a in arg]
         return tuple(items) if isinstance(arg, tuple) else items
@@ -131,7 +134,7 @@ def _text(numbers: Index) -> str:
 
 def add_call(graph: GraphLowering, node: Any) -> Any:
     """Append the call of a node's own operator; gives the value of its result."""
-    holes = Holes()
+    holes = Holes(_exact_arguments(node))
     args = compiled_parts(node, template(graph, tuple(node.args), holes), graph.compile_part)
     kwargs = template(graph, dict(node.kwargs), holes)
     val = node.meta.get("val")
@@ -172,6 +175,27 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     if changed and not writes:
         return graph.value(changed[0])
     return values[0] if is_single else type(val)(values) if type(val) is list else tuple(values)
+
+
+def _exact_arguments(node: Any) -> frozenset[Any]:
+    """The arguments that must have eager's strides: those of operators that are not ATen's.
+
+    What is changed in place lies where it lies.
+    """
+    target = node.target
+    is_own = isinstance(target, torch._ops.OpOverload) and not is_torchs(target)
+    if not is_own and str(target) not in FUNCTIONAL_FORMS:
+        return frozenset()
+    return frozenset(node.all_input_nodes) - frozenset(mutated_arguments(node))
+
+
+FUNCTIONAL_FORMS = ("auto_functionalized", "auto_functionalized_v2")
+"""Operators of torch's that call another one, which changes its arguments, on copies of them."""
+
+
+def is_torchs(function: Any) -> bool:
+    """Whether an overload is one of torch's own, not of a library or a user."""
+    return function.namespace in ("aten", "prims")
 
 
 def _function(graph: GraphLowering, node: Any) -> Callable[..., Any]:
@@ -263,7 +287,7 @@ def _has_effects(node: Any) -> bool:
         return True
     if target.namespace == "aten" and not target._schema.returns:
         return True
-    return target.namespace not in ("aten", "prims")
+    return not is_torchs(target)
 
 
 def target_name(target: Any) -> str:

@@ -134,6 +134,14 @@ class GraphLowering:
         assert value.home is not None
         return value.home
 
+    def laid_out(self, node: Any) -> Any:
+        """The value of a node; if it is a tensor, in memory with the strides torch gave it."""
+        value, val = self.env[node], node.meta.get("val")
+        if not isinstance(value, Lazy | Realised) or not isinstance(val, torch.Tensor):
+            return value
+        wanted = Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()))
+        return self._exact(value, wanted, f"{node.name}_arg") or value
+
     def callable_of(self, node: Any) -> Callable[..., Any]:
         """The Python function a node calls."""
         target: Callable[..., Any] = node.target

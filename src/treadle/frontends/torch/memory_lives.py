@@ -31,7 +31,7 @@ from treadle.codegen.host import (
     TakeStep,
     WaitStep,
 )
-from treadle.frontends.torch.calls import Held, TorchCall
+from treadle.frontends.torch.calls import Held, TorchCall, is_torchs
 from treadle.frontends.torch.lowering import Lowered
 from treadle.frontends.torch.memory_owners import Owner
 from treadle.frontends.torch.values import Opaque
@@ -275,7 +275,7 @@ class RunShape:
 def is_plain_aten(function: Any) -> bool:
     """Whether a call is known to keep nothing: an operator of ATen, not of a library or a user."""
     is_overload = isinstance(function, torch._ops.OpOverload)
-    return is_overload and function.namespace in ("aten", "prims")
+    return is_overload and is_torchs(function)
 
 
 def sees_storage(function: Any) -> bool:

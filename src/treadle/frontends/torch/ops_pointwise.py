@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from treadle.frontends.torch.node import Node
-from treadle.frontends.torch.promotion import ALWAYS_BOOL, DEFAULT, INT_TO_FLOAT
+from treadle.frontends.torch.promotion import ALWAYS_BOOL, DEFAULT, INT_TO_FLOAT, TORCH_TYPES
 from treadle.frontends.torch.registry import Lowering, lowers
 from treadle.frontends.torch.values import LoopWriter, NotLowered, Tensor
 from treadle.ir.build_body import Value
@@ -107,21 +109,32 @@ def elementwise(
 @lowers("aten.add.Tensor", "aten.add.Scalar")
 def add(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
     """self + alpha * other."""
+    self, other = rounded(c, self), rounded(c, other)
     if alpha == 1 and alpha is not True:
         return c.pointwise(lambda k, a, b: a + b, self, other)
+    alpha = rounded(c, alpha)
     return c.pointwise(lambda k, a, b: a + times(k, b, alpha), self, other)
 
 
 @lowers("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
     """self - alpha * other."""
+    self, other, alpha = rounded(c, self), rounded(c, other), rounded(c, alpha)
     return c.pointwise(lambda k, a, b: a - times(k, b, alpha), self, other)
 
 
 @lowers("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
     """other - alpha * self."""
+    self, other, alpha = rounded(c, self), rounded(c, other), rounded(c, alpha)
     return c.pointwise(lambda k, a, b: b - times(k, a, alpha), self, other)
+
+
+def rounded(c: Node, x: Any) -> Any:
+    """A Python number as an element of the result's type: eager mode adds narrow floats so."""
+    if type(x) in (int, float) and c.dtype.is_low_precision:
+        return torch.tensor(x, dtype=TORCH_TYPES[c.dtype]).item()
+    return x
 
 
 def times(k: LoopWriter, x: Value, factor: Any) -> Value:

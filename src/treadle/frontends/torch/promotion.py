@@ -62,6 +62,9 @@ EXAMPLES: dict[str, Any] = {"a bool": True, "a whole number": 1, "a number": 1.0
 def _common(kind: str, keys: tuple[tuple[str, bool], ...]) -> tuple[DType, DType]:
     args = [EXAMPLES[name] if name in EXAMPLES else _stand_in(name, at) for name, at in keys]
     compute, result = elementwise_dtypes(*args, type_promotion_kind=getattr(KIND, kind))
+    if kind == ALWAYS_BOOL:
+        # Nothing is computed: operands are compared in the type they have in common.
+        _, compute = elementwise_dtypes(*args, type_promotion_kind=KIND.DEFAULT)
     return our_type(compute), our_type(result)
 
 
