@@ -50,8 +50,8 @@ class PythonEngine:
 
 
 FEW_ITEMS = 64
-FEW_NODES = 2_000
-"""Less work than this is done in Python before the compiled code would be ready."""
+FEW_NODES = 200
+"""Less work than this is done in Python before the compiled code would be loaded."""
 
 
 class LazyEngine:
@@ -61,6 +61,7 @@ class LazyEngine:
         self._line, self._options = line, options
         self._python = PythonEngine(line)
         self._fast: Engine | None = None
+        self._visited = 0
 
     def _for(self, is_little: bool) -> Engine:
         if self._fast is None and is_little:
@@ -80,8 +81,11 @@ class LazyEngine:
         self, way: Way, trouble: list[int], *, limit: int, nodes: int, seconds: float | None = None
     ) -> tuple[int, int, list[int]]:
         """(status, nodes visited, addresses)."""
-        engine = self._for(len(self._line.items) <= FEW_ITEMS and nodes <= FEW_NODES)
-        return engine.search(way, trouble, limit=limit, nodes=nodes, seconds=seconds)
+        few = len(self._line.items) <= FEW_ITEMS and self._visited + nodes <= FEW_NODES
+        engine = self._for(few)
+        found = engine.search(way, trouble, limit=limit, nodes=nodes, seconds=seconds)
+        self._visited += found[1]
+        return found
 
 
 def engine_for(line: Line, options: Options) -> Engine:
