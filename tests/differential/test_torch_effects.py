@@ -402,3 +402,61 @@ def test_operators_of_the_user_get_tensors_that_lie_as_in_eager_mode(
 
     x = torch.randn(2, 3, 6, 8)
     assert torch.equal(compiled(function, dynamic=dynamic)(x), function(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_input_may_lose_or_gain_its_storage(dynamic: bool) -> None:
+    def empties(x: Any) -> Any:
+        y = torch.sin(x)
+        x.untyped_storage().resize_(0)
+        return torch.cos(y)
+
+    def fills(x: Any, out: Any) -> None:
+        y = torch.sin(x)
+        out.untyped_storage().resize_(x.untyped_storage().size())
+        out.copy_(y.cos())
+
+    with torch.no_grad():
+        x, out = torch.randn(10), torch.randn(10)
+        out.untyped_storage().resize_(0)
+        wanted = x.sin().cos()
+        compiled(fills, fullgraph=True, dynamic=dynamic)(x, out)
+        same(out, wanted)
+        same(compiled(empties, fullgraph=True, dynamic=dynamic)(x), wanted)
+        assert x.untyped_storage().size() == 0
+
+
+def test_a_sparse_gradient_stays_sparse() -> None:
+    def function(a: Any, b: Any) -> Any:
+        return torch.gather(a, 1, b, sparse_grad=True).sin()
+
+    index, grads = torch.randint(5, (4, 5, 1)), []
+    values = torch.randn(4, 5, 6)
+    for call in (function, compiled(function)):
+        a = values.clone().requires_grad_()
+        call(a, index).sum().backward()
+        assert a.grad.is_sparse
+        grads.append(a.grad.to_dense())
+    same(grads[1], grads[0])
+
+
+RAGGED: dict[str, Function] = {
+    "elements": lambda n: torch.sin(n) * 2,
+    "along rows": lambda n: n.softmax(-1),
+    "over what is ragged": lambda n: n.sum(1),
+    "padded": lambda n: torch.nested.to_padded_tensor(n, 0.0),
+    "product": lambda n: n @ torch.ones(4, 3),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_ragged_tensors_of_several_lengths_need_one_program(name: str) -> None:
+    ours = compiled(RAGGED[name])
+    for offsets in ([0, 2, 7, 8], [0, 1, 4, 9, 11]):
+        at, values = torch.tensor(offsets), torch.randn(offsets[-1], 4)
+        given = [torch.nested.nested_tensor_from_jagged(values.clone(), at) for _ in range(2)]
+        got, wanted = ours(given[0]), RAGGED[name](given[1])
+        assert got.is_nested == wanted.is_nested
+        same(
+            got.values() if got.is_nested else got, wanted.values() if wanted.is_nested else wanted
+        )

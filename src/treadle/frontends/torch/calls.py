@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from treadle.frontends.torch import compat
 from treadle.frontends.torch.parts import Part, compiled_parts
 from treadle.frontends.torch.values import Index, Lazy, Opaque, Realised
 from treadle.index import Expr
@@ -233,6 +234,16 @@ RELATIVE: Mapping[Any, Callable[..., Any]] = {
     aten.as_strided_scatter.default: _scattered,
 }
 """Operators that count from the start of a storage, as functions that count from a tensor."""
+RESIZES = torch.ops.inductor.resize_storage_bytes_.default
+"""Gives an input's storage another size, in graphs that free and fill parameters (FSDP).
+
+Its schema does not say that it changes its argument.
+"""
+
+
+def moves(function: Any) -> bool:
+    """Whether a call may give the tensors it changes other memory."""
+    return function is RESIZES or getattr(function, "overloadpacket", None) is aten.set_
 
 
 def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]:
@@ -254,13 +265,15 @@ def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]
 
 def _is_view(node: Any, val: Any) -> bool:
     """Whether a result shares the memory of an argument: then it must stay torch's own view."""
-    mine = val.untyped_storage()._cdata
+    mine = compat.storage_key(val)
     given = [a.meta.get("val") for a in node.all_input_nodes]
-    return any(x.untyped_storage()._cdata == mine for x in given if isinstance(x, torch.Tensor))
+    return any(compat.storage_key(x) == mine for x in given if isinstance(x, torch.Tensor))
 
 
 def mutated_arguments(node: Any) -> list[Any]:
     """The nodes a call changes in place, by the operator's own schema."""
+    if node.target is RESIZES:
+        return [node.args[0]]
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []

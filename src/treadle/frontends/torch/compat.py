@@ -36,8 +36,22 @@ def symbol_hint(shape_env: Any, symbol: Any) -> int | None:
     for name in ("backed_var_to_val", "var_to_val"):
         values = getattr(shape_env, name, None)
         if values is not None and symbol in values:
-            return int(values[symbol])
+            value = values[symbol]
+            return int(value) if getattr(value, "is_Integer", True) else None
     return None
+
+
+def is_number(val: Any) -> bool:
+    """Whether a SymInt stands for a number; those of nested tensors only stand for themselves."""
+    return not val.node.is_nested_int()
+
+
+def storage_key(tensor: Any) -> object:
+    """What two tensors have in common if one is a view of the other, fake ones too."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return ("no storage", id(tensor))  # sparse ones, and subclasses that wrap others
 
 
 def aot_compile(
@@ -48,7 +62,7 @@ def aot_compile(
     backward: Callable[..., Any],
     inference: Callable[..., Any],
     decompositions: Any,
-    partition: Callable[..., Any],
+    partition: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """The graph through AOTAutograd: functional forward and backward graphs for our compilers."""
     from torch._dynamo.backends.common import aot_autograd
@@ -58,7 +72,7 @@ def aot_compile(
         bw_compiler=backward,
         inference_compiler=inference,
         decompositions=decompositions,
-        partition_fn=partition,
+        partition_fn=partition or min_cut,
         keep_inference_input_mutations=True,
     )
     # The minifier runs what it compiled while torch still takes times of the compilation, and

@@ -12,6 +12,7 @@ import torch
 
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import TorchCall, add_call
+from treadle.frontends.torch.compat import storage_key
 from treadle.frontends.torch.node import Node
 from treadle.frontends.torch.origins import origins_of
 from treadle.frontends.torch.parts import Compile
@@ -192,7 +193,7 @@ class GraphLowering:
             buffer = self.builder.input(name, element, sizes, strides=strides, donated=donated)
             self.env[node] = Realised(buffer, buffer.layout)
             self.out.tensors.append((position, name))
-            self._owners[name] = _storage_of(val)
+            self._owners[name] = storage_key(val)
         elif isinstance(val, torch.SymInt) and self._is_size(val):
             size = self.sizes.expr(val)
             self.env[node] = size
@@ -204,6 +205,8 @@ class GraphLowering:
             self.out.objects.append((position, name))
 
     def _is_size(self, val: Any) -> bool:
+        if not compat.is_number(val):
+            return False
         try:
             self.sizes.expr(val)
         except NotLowered:
@@ -285,7 +288,7 @@ class GraphLowering:
         if not isinstance(value, Lazy) or not isinstance(of, torch.Tensor):
             return
         sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
-        if _storage_of(val) == _storage_of(of) and overlaps(sizes, strides):
+        if storage_key(val) == storage_key(of) and overlaps(sizes, strides):
             self.realise(value, source.name)
 
     def _argument(self, arg: Any) -> Any:
@@ -326,7 +329,7 @@ class GraphLowering:
         """Whether several results show one memory: then what they show must be in memory."""
         if self._shown is None:
             self._shown = _shown_twice(self.gm.graph)
-        return isinstance(val, torch.Tensor) and _storage_of(val) in self._shown
+        return isinstance(val, torch.Tensor) and storage_key(val) in self._shown
 
     # -- mutation --------------------------------------------------------------------------
     def settle(self, buffer: str, but: Any = None) -> None:
@@ -406,7 +409,7 @@ class GraphLowering:
             return
         is_alike = new.dtype is old.dtype and self.sizes.exprs(new.shape) == target.layout.sizes
         if is_alike and _same_steps(target.layout, self.sizes.exprs(new.stride())):
-            self._held_by[_storage_of(new)] = (target, new)
+            self._held_by[storage_key(new)] = (target, new)
 
     def _inside_changed(self, val: Any) -> Realised | None:
         """The window of a changed input that holds a result which is a view of that input.
@@ -414,7 +417,7 @@ class GraphLowering:
         The graph shows a view of the new elements; whoever asked for it looks at where in the
         input it begins, which new memory does not know.
         """
-        found = self._held_by.get(_storage_of(val)) if isinstance(val, torch.Tensor) else None
+        found = self._held_by.get(storage_key(val)) if isinstance(val, torch.Tensor) else None
         if found is None or found[1].dtype is not val.dtype:
             return None
         held, new = found
@@ -432,7 +435,7 @@ class GraphLowering:
 
     def _owners_input(self, val: Any) -> str | None:
         """The input whose memory a result shows, if there is one."""
-        mine = _storage_of(val)
+        mine = storage_key(val)
         owners = self._owners.items()
         return next((n for n, s in owners if s == mine and n in self.builder.inputs), None)
 
@@ -466,7 +469,7 @@ class GraphLowering:
 
     def _apart(self, where: Realised, val: Any, name: str) -> Realised:
         """A result that shares memory with another tensor only if it does so in eager mode."""
-        mine = _storage_of(val)
+        mine = storage_key(val)
         theirs = self._owners.setdefault(where.buffer.name, mine)
         if theirs == mine:
             return where
@@ -481,11 +484,6 @@ def _same_steps(layout: Layout, wanted: Index, by_hint: bool = False) -> bool:
     return all(a is b or (by_hint and hint(a) == hint(b)) for a, b in real)
 
 
-def _storage_of(val: Any) -> object:
-    """What two fake tensors have in common if one is a view of the other."""
-    return val.untyped_storage()._cdata
-
-
 def _count_shown(graph: str) -> int | None:
     """How many of a graph's first results the user gets to see; None if that is not known."""
     if graph == "backward":
@@ -498,7 +496,7 @@ def _shown_twice(graph: Any) -> frozenset[object]:
     """The memory that more than one of a graph's results share."""
     results = next(node for node in graph.nodes if node.op == "output").all_input_nodes
     vals = [node.meta.get("val") for node in results]
-    seen = Counter([_storage_of(val) for val in vals if isinstance(val, torch.Tensor)])
+    seen = Counter([storage_key(val) for val in vals if isinstance(val, torch.Tensor)])
     return frozenset([storage for storage, count in seen.items() if count > 1])
 
 

@@ -31,7 +31,7 @@ from treadle.codegen.host import (
     TakeStep,
     WaitStep,
 )
-from treadle.frontends.torch.calls import Held, TorchCall, is_torchs
+from treadle.frontends.torch.calls import Held, TorchCall, is_torchs, moves
 from treadle.frontends.torch.lowering import Lowered
 from treadle.frontends.torch.memory_owners import Owner
 from treadle.frontends.torch.values import Opaque
@@ -283,7 +283,7 @@ def sees_storage(function: Any) -> bool:
 
     It counts elements from its start, or makes it the storage of another tensor.
     """
-    if function.overloadpacket is torch.ops.aten.set_:
+    if moves(function):
         return True
     return any(a.name == "storage_offset" for a in function._schema.arguments)
 

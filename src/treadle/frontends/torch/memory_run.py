@@ -132,10 +132,10 @@ class Homes:
         if not self.guests_of_inputs:
             return
         tensors = [x for x in given if isinstance(x, torch.Tensor)]
-        owners = Counter([x.untyped_storage()._cdata for x in tensors])
+        owners = Counter([compat.storage_key(x) for x in tensors])
         for pool in self.guests_of_inputs:
             tensor = memory.tensors[pool]
-            shared = owners[tensor.untyped_storage()._cdata] > 1
+            shared = owners[compat.storage_key(tensor)] > 1
             lies = tuple(tensor.shape) == self.spots[pool].sizes
             self.settle(memory, pool, lies and not shared)
 

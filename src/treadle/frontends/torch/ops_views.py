@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from treadle.frontends.torch.compat import storage_key
 from treadle.frontends.torch.node import Node, broadcast_at, is_repeated
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
@@ -336,10 +337,10 @@ def _window(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Reali
 
 def _owner(c: Node, node: Any) -> Any:
     """The node that a node is a view of, through all views in between."""
-    mine = node.meta["val"].untyped_storage()._cdata
+    mine = storage_key(node.meta["val"])
     for other in node.graph.nodes:
         val = other.meta.get("val")
-        if isinstance(val, torch.Tensor) and val.untyped_storage()._cdata == mine:
+        if isinstance(val, torch.Tensor) and storage_key(val) == mine:
             return other
     return node
 

@@ -131,4 +131,4 @@ def _donated(
 
 def _storage(node: Any) -> object:
     val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) else None
+    return compat.storage_key(val) if isinstance(val, torch.Tensor) else None

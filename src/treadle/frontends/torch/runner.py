@@ -19,7 +19,7 @@ from treadle.codegen.host import CallStep, Launch
 from treadle.core.context import Ctx
 from treadle.core.errors import TreadleError
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.calls import Held, Hole, TorchCall, Window
+from treadle.frontends.torch.calls import Held, Hole, TorchCall, Window, moves
 from treadle.frontends.torch.lowering import Lowered
 from treadle.frontends.torch.memory_lives import (
     WRITES_WHERE_TOLD,
@@ -233,12 +233,15 @@ class Bound:
         kwargs = {key: self._filler(a, op) for key, a in call.kwargs.items()}
         results = list(zip(call.results, op.writes, strict=True))
         function, is_single = call.function, call.is_single
+        moved = op.mutates if moves(function) else ()
         if results and op.writes[0] not in self._by_torch:
             return self._call_into(op.writes[0], WRITES_WHERE_TOLD[function], args, kwargs)
 
         def invoke(memory: Memory) -> None:
             given = [fill(memory) for fill in args]
             made = function(*given, **{key: fill(memory) for key, fill in kwargs.items()})
+            for name in moved:
+                self.homes.put(memory, name, memory.tensors[name])
             if not results:
                 return
             several = (made,) if is_single else made
@@ -269,7 +272,7 @@ class Bound:
 
         return invoke
 
-    def _adopt(self, memory: Memory, name: str, tensor: Any, inputs: set[int]) -> None:
+    def _adopt(self, memory: Memory, name: str, tensor: Any, inputs: set[object]) -> None:
         """Make a call's result the storage of a buffer; copied if it lies in another way."""
         spot, element = self.spots[name], self.homes.element(name)
         if tensor is None and self.runner.place(name) is None:
@@ -282,7 +285,7 @@ class Bound:
             memory.tensors[name] = tensor
             return
         is_same = tensor.dtype is element and _lies(tensor, spot) and not tensor.is_neg()
-        if not is_same or tensor.untyped_storage()._cdata in inputs:
+        if not is_same or compat.storage_key(tensor) in inputs:
             moved = torch.empty_strided(spot.sizes, spot.strides, dtype=element)
             moved.copy_(tensor)
             tensor = moved
@@ -378,11 +381,11 @@ def _lies(tensor: Any, spot: Spot) -> bool:
     return all(a == b for n, a, b in steps if n > 1)
 
 
-def _storages(given: Sequence[Any]) -> set[int]:
-    found: set[int] = set()
+def _storages(given: Sequence[Any]) -> set[object]:
+    found: set[object] = set()
     for x in given:
         if isinstance(x, torch.Tensor):
-            found.add(x.untyped_storage()._cdata)
+            found.add(compat.storage_key(x))
         elif isinstance(x, list | tuple):
             found |= _storages(x)
     return found
