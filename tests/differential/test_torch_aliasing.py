@@ -460,3 +460,19 @@ def test_a_change_of_an_input_is_counted_once() -> None:
             before = x._version
             compiled(function)(x, weight)
             assert x._version == before + 1
+
+
+def test_writing_nothing_into_an_input_gives_a_copy_that_lies_alike() -> None:
+    def function(a: Any, b: Any) -> Any:
+        return torch.ops.aten.slice_scatter.default(a, b, 0, 2, 0, 1)
+
+    agree(function, lambda: [torch.arange(20.0)[::2], torch.empty(0)])
+    agree(function, lambda: [torch.arange(40.0).view(4, 10)[:, ::2], torch.empty(0, 5)])
+
+
+@pytest.mark.parametrize("draw", [torch.rand_like, F.dropout, torch.randn_like])
+def test_random_numbers_are_drawn_in_the_order_of_eager_mode(draw: Function) -> None:
+    def function(x: Any) -> Any:
+        return draw((x * 2).contiguous(memory_format=torch.channels_last)[:, :2])
+
+    agree(function, lambda: [torch.arange(144.0).view(2, 3, 4, 6)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
@@ -375,3 +378,28 @@ def test_operators_that_count_from_the_start_of_a_storage_find_their_own() -> No
 
     x, w = torch.randn(8, 8), torch.randn(8, 8)
     torch.testing.assert_close(torch.compile(function, backend="treadle")(x, w), function(x, w))
+
+
+def test_inputs_the_caller_gave_away_die_with_their_last_reader() -> None:
+    def function(x: Any, y: Any) -> Any:
+        z = x + y
+        return z @ z
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if function in (torch.ops.aten.mm.out, torch.ops.aten.mm.default):
+                alive.append([one() is not None for one in known])
+            return function(*args, **(kwargs or {}))
+
+    built: list[Built] = []
+    settings = Settings(Options.from_env(), True, report=built.append)
+    torch.compile(function, backend=lambda gm, given: compile_with(settings, gm, given))(
+        torch.ones(5, 5), torch.ones(5, 5)
+    )
+    given, alive = [torch.ones(5, 5), torch.ones(5, 5)], list[list[bool]]()
+    known = [weakref.ref(x) for x in given]
+    with Watching():
+        built[0].runner(given)
+    assert alive == [[False, False]]

@@ -179,15 +179,24 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
 
 
 def _exact_arguments(node: Any) -> frozenset[Any]:
-    """The arguments that must have eager's strides: those of operators that are not ATen's.
+    """The arguments that must have eager's strides, because somebody could tell.
 
-    What is changed in place lies where it lies.
+    Operators that are not ATen's may look at them, random numbers are drawn in their order, and
+    results that only torch holds lie as they do. What is changed in place lies where it lies.
     """
-    target = node.target
-    is_own = isinstance(target, torch._ops.OpOverload) and not is_torchs(target)
-    if not is_own and str(target) not in FUNCTIONAL_FORMS:
+    if not _tells_strides(node):
         return frozenset()
     return frozenset(node.all_input_nodes) - frozenset(mutated_arguments(node))
+
+
+def _tells_strides(node: Any) -> bool:
+    target, val = node.target, node.meta.get("val")
+    if not isinstance(target, torch._ops.OpOverload):
+        return str(target) in FUNCTIONAL_FORMS
+    if not is_torchs(target) or torch.Tag.nondeterministic_seeded in target.tags:
+        return True
+    results = val if isinstance(val, list | tuple) else [val]
+    return any(isinstance(x, torch.Tensor) and x.is_complex() for x in results)
 
 
 FUNCTIONAL_FORMS = ("auto_functionalized", "auto_functionalized_v2")

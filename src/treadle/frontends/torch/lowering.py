@@ -473,7 +473,9 @@ class GraphLowering:
         theirs = self._owners.setdefault(where.buffer.name, mine)
         if theirs == mine:
             return where
-        copy = self._copied(where, name)
+        strides = self.sizes.exprs(val.stride())
+        other = Lazy(where.sizes, where.dtype, where.load, where.reads, strides=strides)
+        copy = self.realise(other, name, keep_gaps=True)
         self._owners[copy.buffer.name] = mine
         return copy
 

@@ -17,7 +17,7 @@ import torch
 
 from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.memory_lives import Role, RunShape, Spot
+from treadle.frontends.torch.memory_lives import INFERENCE, Role, RunShape, Spot
 from treadle.frontends.torch.memory_plan import RunPlan
 from treadle.frontends.torch.promotion import TORCH_TYPES
 from treadle.memory.from_program import CPU_ALIGNMENT
@@ -107,6 +107,11 @@ class Homes:
                 found.setdefault(span.last, []).extend([name, *plan.tenants.get(name, [])])
         if plan.arena is not None:
             found.setdefault(plan.arena.last, []).extend(plan.tenants[ARENA])
+        if self.shape.program.name == INFERENCE:
+            # The caller may have given inputs away; we need not be the one who keeps them. With
+            # gradients torch says which (they are donated), and predictions are exact.
+            for name in self.shape.inputs - self.shape.outputs:
+                found.setdefault(self.shape.last.get(name, -1), []).append(name)
         return found
 
     def _take(self, name: str) -> Step:

@@ -22,6 +22,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import Held, Hole, TorchCall, Window, moves
 from treadle.frontends.torch.lowering import Lowered
 from treadle.frontends.torch.memory_lives import (
+    INFERENCE,
     WRITES_WHERE_TOLD,
     RunShape,
     Spot,
@@ -39,8 +40,6 @@ from treadle.ir.types import Layout
 from treadle.runtime import CompiledProgram
 
 MOST_BOUND = 64
-INFERENCE = "graph"
-"""The name of graphs without gradients. Their results may be views, as in eager mode."""
 OUT_OF_RANGE = ("RUN003", "RUN004")
 OPERATION = re.compile(r"operation '([^']*)'")
 
