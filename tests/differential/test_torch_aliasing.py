@@ -476,3 +476,15 @@ def test_random_numbers_are_drawn_in_the_order_of_eager_mode(draw: Function) -> 
         return draw((x * 2).contiguous(memory_format=torch.channels_last)[:, :2])
 
     agree(function, lambda: [torch.arange(144.0).view(2, 3, 4, 6)])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_rolled_or_cleared_lies_as_before(dynamic: bool) -> None:
+    def function(x: Any) -> Any:
+        rolled = x.roll(1, 2), x.roll((1, -1), (0, 1)) + 1, x[:, :, ::2].roll(3), x[::2].roll(1, 1)
+        return (*rolled, x.clone().zero_() + 1)
+
+    def make() -> list[Any]:
+        return [grid(2, 3, 4, 6).to(memory_format=torch.channels_last)]
+
+    agree(function, make, dynamic=dynamic)

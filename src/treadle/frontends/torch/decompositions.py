@@ -32,6 +32,27 @@ NOT = (
 )  # fmt: skip
 
 
+aten = torch.ops.aten
+
+
+def _zero(x: Any) -> Any:
+    return aten.full_like.default(x, 0)
+
+
+def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
+    if not dims or x.is_contiguous():
+        return NotImplemented
+    dense = aten.clone.default(x, memory_format=torch.contiguous_format)
+    return aten.copy.default(aten.empty_like.default(x), aten.roll.default(dense, shifts, dims))
+
+
+STRIDES_LOST = {aten.zero.default: _zero, aten.roll.default: _roll}
+"""Operators that torch captures with other strides than they have, in forms that keep them.
+
+`zero` until torch 2.12, `roll` of what is not row-major still in 2.13.
+"""
+
+
 @lru_cache(maxsize=1)
 def decompositions() -> dict[Any, Any]:
     """The table AOTAutograd is given."""
@@ -43,4 +64,4 @@ def decompositions() -> dict[Any, Any]:
         packet = name.removeprefix("aten.").partition(".")[0].rstrip("_")
         if name in TABLE or packet in NOT:
             del table[operator]
-    return table
+    return {**table, **STRIDES_LOST}
