@@ -85,6 +85,23 @@ FOUND: dict[str, tuple[str, str]] = {
         "x0 = torch.randn(4, 3, n, 1, 4)",
         "v0 = torch.tril(F.pad(x0, (1, 1, 0, 2))[..., 2:-1], -1)\nreturn [v0]",
     ),
+    "parts of a copy with gaps share memory": (
+        "x0 = torch.randint(-4, 5, (4, 3, 4, n), dtype=torch.int8)",
+        "v0 = torch.diag_embed(x0).unbind(1)[-1].mT\n"
+        "v1 = v0.diagonal_scatter(torch.zeros_like(v0.diagonal(0, 3, 2)), 0, 3, 2).detach()\n"
+        "v2 = v1[1:2:1]\nv3 = v1.view_as(v1)\nreturn [v2, v3]",
+    ),
+    "a loop without iterations reads what is written before it": (
+        "x0 = torch.rand((4, n, n)) > 0.5",
+        "v2 = x0[2:3:2]\n"
+        "v4 = v2[torch.tensor([0, 0, 0])[:, None], torch.tensor([2])[None, :]]\n"
+        "v7 = v4.diagonal(0, -2, -1)[None]\nv10 = torch.cat([v7, v7.flip(2), v7[0:]], 2)\n"
+        "v18 = v10.repeat_interleave(2, 1).to(torch.float64)\nv2.select(2, 0).fill_(0)\n"
+        "v20 = torch.fmod(v18, 2)\n"
+        "v21 = F.embedding(torch.tensor([0]), v20.reshape(v20.shape[0], -1))\n"
+        "v24 = v21.scatter(0, (torch.arange(v21.numel()).reshape(v21.shape) % 1), 1)\n"
+        "v25 = F.logsigmoid(v18.diagonal(1, -1, -3))\nreturn [v25, v24]",
+    ),
     "a diagonal without elements": (
         "x0 = torch.randn(5, 1)",
         "v0 = x0.clamp(-2, 2)\nv1 = v0.diagonal(1, 0, 1)[None]\nreturn [v1, v0]",

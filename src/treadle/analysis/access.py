@@ -237,4 +237,9 @@ def can_meet(a: Access, b: Access) -> bool:
     if a.map.index is b.map.index and a.map.domain is b.map.domain and a.width == b.width:
         return True
     one, other = Span(a.map.index, a.width, a.facts), Span(b.map.index, b.width, b.facts)
-    return not never_meet(one, other)
+    # A loop without iterations meets nobody, but what it names must exist when it is its turn.
+    return not never_meet(one, other) or _is_empty(a) or _is_empty(b)
+
+
+def _is_empty(access: Access) -> bool:
+    return access.map is not None and any(n.value == 0 for n in access.map.domain.extents)

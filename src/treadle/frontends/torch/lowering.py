@@ -369,13 +369,12 @@ class GraphLowering:
     def output(self, node: Any) -> None:
         """What the graph returns; each buffer with torch's own strides."""
         results = node.args[0]
-        shown = _count_shown(self.builder.name)
-        of_inputs = compat.results_that_show_inputs() if shown != 0 else frozenset()
+        is_backward = self.builder.name == "backward"
+        of_inputs = frozenset() if is_backward else compat.results_that_show_inputs()
         for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):
-            is_shown = shown is None or position < shown
-            self.out.outputs.append(self._output(arg, is_shown, position in of_inputs))
+            self.out.outputs.append(self._output(arg, position in of_inputs))
 
-    def _output(self, arg: Any, is_shown: bool, is_of_input: bool) -> Any:
+    def _output(self, arg: Any, is_of_input: bool) -> Any:
         value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
         if not isinstance(value, Lazy | Realised):
             return value
@@ -386,7 +385,7 @@ class GraphLowering:
         elif not isinstance(val, torch.Tensor):
             where = self.realise(value, arg.name)
         else:
-            wanted = self._wanted(val, is_shown)
+            wanted = self._wanted(val, is_of_input)
             exact = self._exact(value, wanted, arg.name, self._is_seen_twice(val))
             where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
         if where.buffer.name not in self.builder.outputs:
@@ -425,11 +424,13 @@ class GraphLowering:
         sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
         return Realised(held.buffer, Layout(sizes, strides, held.layout.offset + begin))
 
-    def _wanted(self, val: Any, is_shown: bool) -> Layout:
-        """How torch expects a result to lie; where it begins counts if the user sees it."""
+    def _wanted(self, val: Any, is_of_input: bool) -> Layout:
+        """How torch expects a result to lie; where it begins counts if it is a view of an input.
+
+        AOTAutograd looks at that when it makes the view.
+        """
         begin = as_expr(0)
-        if is_shown and self._owners_input(val) is None:
-            # AOTAutograd looks at it when it makes the result a view of an input.
+        if is_of_input and self._owners_input(val) is None:
             begin = self.sizes.expr(val.storage_offset())
         return Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()), begin)
 
@@ -484,14 +485,6 @@ def _same_steps(layout: Layout, wanted: Index, by_hint: bool = False) -> bool:
     steps = zip(layout.sizes, layout.strides, wanted, strict=True)
     real = [(a, b) for n, a, b in steps if n.value not in (0, 1)]
     return all(a is b or (by_hint and hint(a) == hint(b)) for a, b in real)
-
-
-def _count_shown(graph: str) -> int | None:
-    """How many of a graph's first results the user gets to see; None if that is not known."""
-    if graph == "backward":
-        return 0
-    metadata = getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
-    return getattr(metadata, "num_forward_returns", None)
 
 
 def _shown_twice(graph: Any) -> frozenset[object]:
