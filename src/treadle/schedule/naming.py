@@ -8,7 +8,7 @@ the same words before it, on nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from treadle.ir.program import (
     Call,
@@ -25,6 +25,26 @@ MOST_WORDS = 3
 LONGEST = 20
 PLAIN = frozenset({"load", "store", "constant", "cast", "index", "get", "yield", "param"})
 GENERIC = frozenset({"default", "out", "tensor", "aten", "torch", "ops"})
+
+
+class JoinedNames:
+    """Names of new groups: those of their members, joined, and a number where that is taken.
+
+    `index` with `select_scatter` is not `index_select` with `scatter`.
+    """
+
+    def __init__(self, kept: Iterable[Operation]) -> None:
+        self._taken = {op.name for op in kept}
+
+    def of(self, members: Iterable[Operation]) -> str:
+        """The name of a group, different from all given before."""
+        stem = name = "_".join(m.name for m in members)
+        count = 1
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._taken.add(name)
+        return name
 
 
 def kernel_names(program: Program) -> dict[str, str]:

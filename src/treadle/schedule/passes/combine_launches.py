@@ -13,8 +13,9 @@ from treadle.analysis.deps import dependences
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.effects import effects
-from treadle.ir.program import Foreach, Fused, Loop, Operation, Program
+from treadle.ir.program import Foreach, Fused, Loop, Operation, Program, walk_operations
 from treadle.schedule.board import Board
+from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_named
 from treadle.schedule.shapes import Space, space_of
 
@@ -155,6 +156,7 @@ class _Launch:
 def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) -> Program:
     launch_of = {m.name: members for members in found.values() for m in members}
     op_of = {board.deps.position[leaf.name]: op for op in program.ops for leaf in op.leaves}
+    names = JoinedNames(walk_operations(program.ops))
     ops: list[Operation] = []
     for step in board.final_order():
         op = op_of[step[0]]
@@ -162,9 +164,8 @@ def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) 
         if len(members) == 1:
             ops.append(members[0])
             continue
-        name = "_".join(m.name for m in members)
         # Fills of one shape are one loop that stores to several buffers.
         kind = Fused if isinstance(_kind(members[0]), Space) else Foreach
-        ops.append(kind(name=name, device=op.device, members=tuple(members)))
+        ops.append(kind(name=names.of(members), device=op.device, members=tuple(members)))
     ops.extend(op for op in program.ops if not op.leaves)
     return program.with_ops(tuple(ops))

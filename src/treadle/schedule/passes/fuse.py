@@ -11,6 +11,7 @@ from treadle.analysis.deps import carry_over
 from treadle.core.context import Ctx
 from treadle.ir.program import Fused, Operation, Program
 from treadle.schedule.choose import choose_groups
+from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_named
 from treadle.schedule.rounds import choose_in_rounds
 
@@ -25,17 +26,22 @@ def fuse(program: Program, ctx: Ctx) -> Program:
     leaves = found.ops
     place = {leaf.name: k for k, leaf in enumerate(program.leaves)}
     known = {tuple(sorted(place[leaf.name] for leaf in op.leaves)): op for op in program.ops}
+    kept = {
+        members: known[members]
+        for members in found.kernels
+        if members in known and all(leaves[m] is program.leaves[m] for m in members)
+    }
+    names = JoinedNames([*leaves, *kept.values()])
     ops: list[Operation] = []
     for members in found.kernels:
         parts = tuple([leaves[m] for m in members])
-        if members in known and all(leaves[m] is program.leaves[m] for m in members):
-            ops.append(known[members])
+        if members in kept:
+            ops.append(kept[members])
             continue
         if len(parts) == 1:
             ops.append(parts[0])
             continue
-        name = "_".join(p.name for p in parts)
-        ops.append(Fused(name=name, device=parts[0].device, members=parts))
+        ops.append(Fused(name=names.of(parts), device=parts[0].device, members=parts))
         ctx.journal.emit("step", action="fuse", args=[p.name for p in parts])
     fused = program.with_ops(tuple(ops))
     carry_over(program, fused)

@@ -16,8 +16,9 @@ from treadle.analysis.access import accesses
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
-from treadle.ir.program import Fused, Loop, MixOrder, Operation, Program
+from treadle.ir.program import Fused, Loop, MixOrder, Operation, Program, walk_operations
 from treadle.schedule.board import Board
+from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_named
 from treadle.schedule.touches import Touch, as_set
 
@@ -198,6 +199,7 @@ def _step(board: Board, op: Operation) -> int:
 
 def _rebuilt(program: Program, board: Board, partner: dict[str, str]) -> Program:
     op_of = {board.deps.position[leaf.name]: op for op in program.ops for leaf in op.leaves}
+    names = JoinedNames(walk_operations(program.ops))
     ops: list[Operation] = []
     for step in board.final_order():
         parts = list(dict.fromkeys(op_of[k].name for k in step))
@@ -205,7 +207,6 @@ def _rebuilt(program: Program, board: Board, partner: dict[str, str]) -> Program
         if len(members) == 1:
             ops.append(members[0])
         else:
-            name = "_".join(parts)
-            ops.append(MixOrder(name=name, device=members[0].device, members=members))
+            ops.append(MixOrder(name=names.of(members), device=members[0].device, members=members))
     ops.extend(op for op in program.ops if not op.leaves)
     return program.with_ops(tuple(ops))
