@@ -28,6 +28,8 @@ from treadle.core.options import Options
 from treadle.frontends.torch.compile import Settings
 
 BATCH = 6
+REPORT = 500
+"""How many cases are told at once."""
 POLICIES = ("balanced", "fast", "balanced", "memory", "balanced", "inductor")
 """What is asked of the scheduler, by the last digits of the seed."""
 GROWTH = 2
@@ -284,6 +286,8 @@ def fuzz(
                     failures.append((found, problem))
                     how = f"policy {k[2]}" + (", dynamic=True" if one.is_dynamic else "")
                     tell(f"# seed {one.seed} ({how}): {problem}\n{text_of(found)}")
+                if done // REPORT < (done + len(batch)) // REPORT:
+                    tell(f"# {done + len(batch)} cases up to seed {seed}: {len(failures)} failures")
                 done += len(batch)
             if time.perf_counter() > end:
                 break
