@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.table import TABLE
@@ -40,16 +41,17 @@ def _zero(x: Any) -> Any:
 
 
 def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
-    if not dims or x.is_contiguous():
+    form = suggest_memory_format(x)
+    if not dims or form is torch.contiguous_format:
         return NotImplemented
     dense = aten.clone.default(x, memory_format=torch.contiguous_format)
-    return aten.copy.default(aten.empty_like.default(x), aten.roll.default(dense, shifts, dims))
+    return aten.clone.default(aten.roll.default(dense, shifts, dims), memory_format=form)
 
 
 STRIDES_LOST = {aten.zero.default: _zero, aten.roll.default: _roll}
 """Operators that torch captures with other strides than they have, in forms that keep them.
 
-`zero` until torch 2.12, `roll` of what is not row-major still in 2.13.
+`zero` until torch 2.12, `roll` of images with their channels last still in 2.13.
 """
 
 
