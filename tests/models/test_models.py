@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="the models are those of `transformers`")
 
 from model_compare import Found, compare, distance, is_library, tensors  # noqa: E402
+from model_family import FAMILY, family  # noqa: E402
 from model_zoo import MODELS, QUICK, example  # noqa: E402
 
 from treadle.core.options import Options  # noqa: E402
@@ -49,6 +50,17 @@ def test_forward_and_training_step_equal_eager(name: str) -> None:
     assert found.gradient_error < WITHIN
     assert found.share > SHARE, found.reasons
     assert found.share_of_loops > SHARE, found.reasons
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mistral", "deberta-v2", "bart"])
+def test_other_families_equal_eager(name: str) -> None:
+    assert name in FAMILY
+    found = compare(family(name))
+    assert found.warned == []
+    assert found.forward_error < WITHIN
+    assert found.gradient_error < WITHIN
+    assert found.share > SHARE, found.reasons
 
 
 @pytest.mark.slow

@@ -403,6 +403,8 @@ class GraphLowering:
 
     def note_copy(self, target: Realised, node: Any) -> None:
         """Remember that an input now holds what a copy's source holds, element by element."""
+        if not isinstance(node.args[1], torch.fx.Node):
+            return
         new, old = node.args[1].meta.get("val"), node.args[0].meta.get("val")
         if target.buffer.name not in self.builder.inputs or not isinstance(new, torch.Tensor):
             return
