@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import treadle  # noqa: E402
 import treadle.torch  # noqa: E402
+from treadle.frontends.torch import partition  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -54,6 +55,22 @@ def test_a_limit_nobody_can_keep_is_said() -> None:
     net, x = model(), torch.randn(64, 16)
     with pytest.warns(UserWarning, match="TOR004"):
         assert 1 < peak(net, x, memory_limit=1) <= peak(net, x)
+
+
+def test_a_failed_prediction_costs_the_limit_not_the_compilation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise ValueError("no idea")
+
+    monkeypatch.setattr(partition, "predicted", fails)
+    net, x = model(), torch.randn(8, 16)
+    with pytest.warns(UserWarning, match=r"TOR004: .*not looked at, because ValueError: no idea"):
+        got = treadle.compile(net, memory_limit=1)(x)
+    torch.testing.assert_close(got, net(x), rtol=1e-5, atol=1e-5)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="no idea"):
+        treadle.compile(net, memory_limit=1, strict=True)(x)
 
 
 def test_the_limit_holds_with_run_time_sizes_and_results_that_share_memory() -> None:

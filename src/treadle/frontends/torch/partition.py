@@ -5,8 +5,8 @@ the option `memory_limit` the planner has a say: if the memory it predicts for o
 graphs is above the limit, the graphs are divided anew with less to keep, until they fit or nothing
 is left to give up.
 
-    share of activations kept    1.0      0.75     0.5       0.25    0
-    predicted peak               96 MB -> 80 MB -> 61 MB     limit 64 MB: taken
+    share of activations kept    1.0 -> 0.75 -> 0.5 -> 0.25 -> 0
+    predicted peak               the first one within the limit is taken
 """
 
 from __future__ import annotations
@@ -46,7 +46,14 @@ def partition_for(settings: Settings) -> Callable[..., Any]:
         return compat.min_cut
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
-        return divided(joint, inputs, limit, settings, **rest)
+        try:
+            return divided(joint, inputs, limit, settings, **rest)
+        except Exception as e:
+            # The same graph will most likely not compile either, which has its own fallback.
+            if settings.strict or settings.options.strict:
+                raise
+            _warn(f"memory_limit={limit} is not looked at, because {type(e).__name__}: {e}")
+            return compat.min_cut(joint, inputs, **rest)
 
     return partition
 
@@ -65,12 +72,15 @@ def divided(
         if best.peak_bytes <= limit:
             return best.forward, best.backward
     assert best is not None
-    warnings.warn(
-        f"{TOO_LOW}: no division into forward and backward fits memory_limit={limit}; the best"
-        f" found holds {best.peak_bytes} bytes at once; read more: treadle explain {TOO_LOW}",
-        stacklevel=2,
+    _warn(
+        f"no division into forward and backward fits memory_limit={limit}; the best found holds"
+        f" {best.peak_bytes} bytes at once"
     )
     return best.forward, best.backward
+
+
+def _warn(words: str) -> None:
+    warnings.warn(f"{TOO_LOW}: {words}; read more: treadle explain {TOO_LOW}", stacklevel=2)
 
 
 def _peak(
