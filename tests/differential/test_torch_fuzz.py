@@ -85,6 +85,11 @@ FOUND: dict[str, tuple[str, str]] = {
         "x0 = torch.randn(4, 3, n, 1, 4)",
         "v0 = torch.tril(F.pad(x0, (1, 1, 0, 2))[..., 2:-1], -1)\nreturn [v0]",
     ),
+    "index_fill keeps the order of the dimensions in memory": (
+        "x0 = torch.randn(3, n, 2).transpose(0, 2)",
+        "v0 = x0.index_fill(-1, torch.tensor([0, 2]), 1.5)\n"
+        "v1 = (x0 * 2).index_fill(0, torch.tensor(1), x0[0, 0, 0])\nreturn [v0, v1]",
+    ),
     "parts of a copy with gaps share memory": (
         "x0 = torch.randint(-4, 5, (4, 3, 4, n), dtype=torch.int8)",
         "v0 = torch.diag_embed(x0).unbind(1)[-1].mT\n"

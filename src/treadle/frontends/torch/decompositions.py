@@ -48,10 +48,29 @@ def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
     return aten.clone.default(aten.roll.default(dense, shifts, dims), memory_format=form)
 
 
-STRIDES_LOST = {aten.zero.default: _zero, aten.roll.default: _roll}
+def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
+    number = aten.scalar_tensor.default(value, dtype=x.dtype, device=x.device)
+    return _index_fill_tensor(x, dim, index, number)
+
+
+def _index_fill_tensor(x: Any, dim: int, index: Any, value: Any) -> Any:
+    if x.dim() == 0:
+        one = aten.unsqueeze.default(x, 0)
+        return aten.squeeze.dim(_index_fill_tensor(one, dim, index, value), 0)
+    where = index if index.dim() else aten.unsqueeze.default(index, 0)
+    value = aten.to.dtype(value, x.dtype)
+    return aten.index_put.default(x, [None] * (dim % x.dim()) + [where], value)
+
+
+STRIDES_LOST = {
+    aten.zero.default: _zero,
+    aten.roll.default: _roll,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill_tensor,
+}
 """Operators that torch captures with other strides than they have, in forms that keep them.
 
-`zero` until torch 2.12, `roll` of images with their channels last still in 2.13.
+`zero` until torch 2.12, `roll` of images with their channels last and `index_fill` still in 2.13.
 """
 
 
