@@ -386,6 +386,35 @@ def test_the_backend_is_listed_and_its_options_are_checked() -> None:
         backend.read_settings(None, {"strict": 1})
 
 
+def test_a_graph_that_torch_cannot_capture_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **rest: Any) -> Any:
+        raise RuntimeError("not these sizes\nsecond line")
+
+    def function(x: Any, into: Any) -> Any:
+        into.add_(1)
+        return x.sin() * 32 + into
+
+    monkeypatch.setattr(compat, "aot_compile", broken)
+    x, into = wanting_grad(3), torch.zeros(3)
+    with pytest.warns(UserWarning, match=r"TOR005: .*RuntimeError: not these sizes \(at .*:\d+\)"):
+        found = torch.compile(function, backend="treadle")(x, into)
+    close(found, x.sin() * 32 + 1)
+    close(into, torch.ones(3))
+    close(torch.autograd.grad(found.sum(), x)[0], x.cos() * 32)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"TOR005.*not these sizes"):
+        compiled(function)(x, into)
+
+
+def test_what_dynamo_raises_for_itself_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*args: Any, **rest: Any) -> Any:
+        raise compat.DynamoError("traced again, please")
+
+    monkeypatch.setattr(compat, "aot_compile", refuses)
+    with pytest.raises(compat.DynamoError, match="traced again"):
+        torch.compile(lambda x: x * 33, backend="treadle")(torch.randn(3))
+
+
 def test_a_graph_that_cannot_be_compiled_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(program: Any, options: Any) -> Any:
         raise ValueError("no schedule today")

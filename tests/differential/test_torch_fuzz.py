@@ -90,6 +90,15 @@ FOUND: dict[str, tuple[str, str]] = {
         "v0 = x0.index_fill(-1, torch.tensor([0, 2]), 1.5)\n"
         "v1 = (x0 * 2).index_fill(0, torch.tensor(1), x0[0, 0, 0])\nreturn [v0, v1]",
     ),
+    "every other row, where there may be none": (
+        "x0 = torch.randn(3, 4, n)",
+        "return [(x0 + 1)[2:-1:2]]",
+    ),
+    "a roll of what only looks like an image": (
+        "x0 = torch.randn(3, 1, n).transpose(0, -1)",
+        "v0 = torch.where(torch.arange(x0.shape[-1]) % 2 == 0, 0.5, x0).expand(2, *x0.shape)\n"
+        "return [torch.copysign(v0, torch.tensor(True)).roll((0, -1), (0, 3))]",
+    ),
     "parts of a copy with gaps share memory": (
         "x0 = torch.randint(-4, 5, (4, 3, 4, n), dtype=torch.int8)",
         "v0 = torch.diag_embed(x0).unbind(1)[-1].mT\n"
@@ -134,6 +143,32 @@ def test_what_was_found_once_stays_right(what: str, is_dynamic: bool) -> None:
 
 
 # ------------------------------------------------------------- the fuzzer itself can be wrong
+
+
+def test_only_errors_of_torch_itself_pass_for_graphs_it_cannot_capture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run() -> torch_fuzz_interp.Watching:
+        watching = torch_fuzz_interp.Watching(Settings(Options.from_env(), True))
+        case = case_of("x0 = torch.randn(n)", "return [x0.sin()]", False)
+        wanted = torch_fuzzer.eager(case)
+        assert wanted is not None
+        assert torch_fuzzer.with_backend(case, watching, wanted) is None
+        return watching
+
+    def refuses(*args: Any, **rest: Any) -> Any:
+        raise RuntimeError("not captured")
+
+    assert run().uncaptured == 0
+    with monkeypatch.context() as patched:
+        space: dict[str, Any] = {}
+        text = "def refuses(*args, **rest):\n    raise RuntimeError('not captured')"
+        exec(compile(text, "in_torch.py", "exec"), space)
+        patched.setattr("torch._dynamo.backends.common.aot_module_simplified", space["refuses"])
+        assert run().uncaptured == 1
+    monkeypatch.setattr(torch_fuzz_interp, "compile_graph", refuses)
+    with pytest.raises(AssertionError, match="not captured"):
+        run()
 
 
 def test_a_seed_always_gives_the_same_text() -> None:

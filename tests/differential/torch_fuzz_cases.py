@@ -126,7 +126,7 @@ class Builder:
         rank = self.r.choices((0, 1, 2, 3, 4, 5, 6), (1, 4, 8, 6, 3, 1, 1))[0]
         sizes = [self.r.choices(*SIZES)[0] for _ in range(rank)]
         while math.prod([self.n if n == "n" else int(n) for n in sizes]) > MOST_GIVEN:
-            sizes[sizes.index("n")] = "2"
+            sizes[sizes.index("n" if "n" in sizes else max(sizes))] = "2"
         dtype = self.r.choices([d for d, _ in DTYPES], [w for _, w in DTYPES])[0]
         shape = ", ".join(sizes) + ("," if rank == 1 else "")
         if dtype == "bool":

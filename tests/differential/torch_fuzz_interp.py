@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,24 +23,38 @@ from treadle.ir.interp.dtypes import NUMPY_TYPES
 from treadle.ir.types import DType
 
 
+def raised_by_torch(error: BaseException) -> bool:
+    """Whether an error of AOTAutograd is its own: none of our code was at work when it came."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    inside = files[files.index(compat.__file__) + 1 :]
+    here = os.path.dirname(compat.__file__)
+    return not any(os.path.dirname(name) in (here, os.path.dirname(__file__)) for name in inside)
+
+
 class Watching:
     """A backend that compares every run of a graph without calls with the interpreter."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.graphs = self.compared = 0
+        self.graphs = self.compared = self.uncaptured = 0
         self.problem: str | None = None
 
     def __call__(self, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls."""
-        return compat.aot_compile(
-            gm,
-            inputs,
-            forward=partial(self._compile, "forward"),
-            backward=partial(self._compile, "backward"),
-            inference=partial(self._compile, "graph"),
-            decompositions=decompositions(),
-        )
+        try:
+            return compat.aot_compile(
+                gm,
+                inputs,
+                forward=partial(self._compile, "forward"),
+                backward=partial(self._compile, "backward"),
+                inference=partial(self._compile, "graph"),
+                decompositions=decompositions(),
+            )
+        except Exception as e:
+            if isinstance(e, compat.DynamoError) or not raised_by_torch(e):
+                raise
+            self.uncaptured += 1  # like the backend: what torch cannot capture, torch runs
+            return gm  # type: ignore[no-any-return]
 
     def _compile(self, name: str, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         seen: list[Lowered] = []

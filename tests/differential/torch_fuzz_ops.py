@@ -372,7 +372,7 @@ REDUCTIONS = [
         ! torch.sort({x}, dim={d}, stable=True, descending=True).indices
         = {x}.topk(1, {d}).values
         = torch.diff({x}, dim={d})
-        = {x}.median({d}).values
+        = {x}.contiguous().median({d}).values
         = {x}.kthvalue(1, {d}).values
         = {x}.aminmax(dim={d}, keepdim={keep}).max
         """,

@@ -139,7 +139,10 @@ class Layout:
         for n, s in zip(self.sizes, self.strides, strict=True):
             if s.value is None or s.value > 0:
                 last = last + (n - 1) * s
-        return last + 1
+        end = last + 1
+        if end.value is not None or Facts().at_most(self.offset, end):
+            return end
+        return maximum(self.offset, end)  # a size that turns out to be 0 must not count backwards
 
     @property
     def lowest(self) -> Expr:

@@ -50,6 +50,9 @@ def test_layouts_know_their_span() -> None:
     assert Layout.contiguous([3, 0, 4]).strides == (const(4), const(4), const(1))
     n = size("n", 0, 8)
     assert str(Layout.contiguous([2, n]).strides[0]) == "max(1, n)"
+    assert str(Layout((n, const(4)), (const(8), const(1))).span) == "max(0, 8*n - 4)"
+    some = size("m", 1, 8)
+    assert str(Layout((some, const(4)), (const(8), const(1))).span) == "8*m - 4"
     with pytest.raises(ValueError, match="1 sizes but 2 strides"):
         Layout((const(3),), (const(1), const(1)))
     with pytest.raises(ValueError, match="negative size -1"):

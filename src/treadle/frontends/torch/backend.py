@@ -8,11 +8,16 @@ from typing import Any
 
 import torch
 
-from treadle.core.errors import UsageError
+from treadle.core.errors import TreadleError, UsageError
 from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.compile import Saved, Settings, compile_graph
+from treadle.frontends.torch.compile import (
+    Saved,
+    Settings,
+    compile_graph,
+    not_captured,
+)
 from treadle.frontends.torch.decompositions import decompositions
 from treadle.frontends.torch.partition import partition_for
 
@@ -47,15 +52,20 @@ def compile_with(
     def compiler(name: str, is_backward: bool = False) -> Callable[..., Any]:
         return partial(_compile, name, settings, is_backward, saved)
 
-    return compat.aot_compile(
-        gm,
-        example_inputs,
-        forward=compiler("forward"),
-        backward=compiler("backward", is_backward=True),
-        inference=compiler("graph"),
-        decompositions=decompositions(),
-        partition=partition_for(settings),
-    )
+    try:
+        return compat.aot_compile(
+            gm,
+            example_inputs,
+            forward=compiler("forward"),
+            backward=compiler("backward", is_backward=True),
+            inference=compiler("graph"),
+            decompositions=decompositions(),
+            partition=partition_for(settings),
+        )
+    except (TreadleError, compat.DynamoError):
+        raise
+    except Exception as e:
+        return not_captured(gm, e, settings)
 
 
 def _compile(

@@ -9,7 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
+DynamoError = TorchDynamoException
+"""What Dynamo raises for itself: to trace again, to skip a function, to report."""
 SHOW_INPUTS = ("is_input", "alias_of_input")
 """What AOTAutograd calls results that are inputs or views of them."""
 

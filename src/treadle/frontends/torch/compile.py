@@ -55,6 +55,11 @@ class Settings:
     report: Callable[[Built], None] | None = None
     """Called with every graph that was compiled."""
 
+    @property
+    def wants_errors(self) -> bool:
+        """Whether a graph that cannot be compiled is an error rather than a warning."""
+        return self.strict or self.options.strict
+
 
 class Scheduled(NamedTuple):
     """A program after all passes, and what was decided on the way."""
@@ -119,9 +124,9 @@ def compile_graph(
     try:
         built = _build(gm, name, settings, donated, saved or Saved())
     except Exception as e:
-        reason = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+        reason = _in_one_line(e)
         line, again = _line_of(gm, reason), _reproducer(e)
-        if settings.strict or settings.options.strict:
+        if settings.wants_errors:
             place = f" (at {line})" if line else ""
             message = f"graph '{name}' cannot be compiled{place}: {reason}"
             raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
@@ -192,6 +197,23 @@ def schedule(program: Program, options: Options) -> Scheduled:
 # ------------------------------------------------------------------------------- falling back
 
 
+def not_captured(
+    gm: torch.fx.GraphModule, error: Exception, settings: Settings
+) -> Callable[..., Any]:
+    """The graph as Dynamo captured it, run by torch, if AOTAutograd cannot take it (TOR005)."""
+    reason = f"torch's AOTAutograd cannot take it: {_in_one_line(error)}"
+    line = _line_of(gm, reason)
+    if settings.wants_errors:
+        place = f" (at {line})" if line else ""
+        raise CompileError(f"a graph was not compiled{place}: {reason}", code="TOR005") from error
+    _warn("TOR005", reason, line)
+    return gm
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
 def _foreign_device(gm: torch.fx.GraphModule) -> str | None:
     for node in gm.graph.nodes:
         val = node.meta.get("val")
@@ -223,13 +245,7 @@ def _eager(
     again: str | None = None,
 ) -> Callable[[list[Any]], Any]:
     """The graph run by torch, operator by operator, after one warning."""
-    place = f" (at {line})" if line else ""
-    how = f"; {again}" if again else ""
-    warnings.warn(
-        f"{code}: a graph runs operator by operator, not compiled, because {reason}{place}{how};"
-        f" read more: treadle explain {code}",
-        stacklevel=2,
-    )
+    _warn(code, reason, line, again)
 
     def run(args: list[Any]) -> Any:
         given = list(args)
@@ -237,3 +253,13 @@ def _eager(
         return gm(*given)
 
     return compat.make_boxed(run)
+
+
+def _warn(code: str, reason: str, line: str | None, again: str | None = None) -> None:
+    place = f" (at {line})" if line else ""
+    how = f"; {again}" if again else ""
+    warnings.warn(
+        f"{code}: a graph runs operator by operator, not compiled, because {reason}{place}{how};"
+        f" read more: treadle explain {code}",
+        stacklevel=3,
+    )

@@ -42,7 +42,9 @@ def _zero(x: Any) -> Any:
 
 def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
     form = suggest_memory_format(x)
-    if not dims or form is torch.contiguous_format:
+    # The step of a dimension of one element can be anything, and that torch's guess depends on.
+    is_vague = any(isinstance(n, int) and n == 1 for n in x.shape[2:])
+    if not dims or is_vague or form is torch.contiguous_format:
         return NotImplemented
     dense = aten.clone.default(x, memory_format=torch.contiguous_format)
     return aten.clone.default(aten.roll.default(dense, shifts, dims), memory_format=form)
