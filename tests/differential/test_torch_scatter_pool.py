@@ -38,6 +38,7 @@ def calls_of(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
 
 X, SQUARE = torch.linspace(-1, 1, 20).reshape(4, 5), torch.linspace(-2, 2, 72).sin()
 PLANE = SQUARE.reshape(1, 2, 6, 6)
+VOLUME = torch.randn(2, 3, 4, 5, 7, requires_grad=True)
 ROWS = torch.tensor([2, 0, 2])
 ORDER = torch.tensor([[0], [2]])
 PLACES = torch.tensor([[0, 1, 3, 3, 2], [1, 1, 0, 2, 3]])
@@ -80,6 +81,27 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (PLANE,),
     ),
     "adaptive pooling": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), (PLANE,)),
+    "adaptive pooling of parts that overlap": (
+        lambda x: F.adaptive_avg_pool2d(x, (5, 4)),
+        (PLANE,),
+    ),
+    "adaptive pooling to more places": (lambda x: F.adaptive_avg_pool2d(x, (9, 20)), (PLANE,)),
+    "the largest of parts": (lambda x: F.adaptive_max_pool2d(x, (5, 4)), (PLANE,)),
+    "the largest of parts of a volume": (lambda x: F.adaptive_max_pool3d(x, (2, 3, 3)), (VOLUME,)),
+    "max pooling of volumes": (
+        lambda x: F.max_pool3d(x, (2, 3, 2), 2, 1, return_indices=True)[0],
+        (VOLUME,),
+    ),
+    "max pooling of volumes with steps between": (
+        lambda x: F.max_pool3d(x, 2, 1, 0, (1, 2, 3)),
+        (VOLUME,),
+    ),
+    "average pooling of volumes": (lambda x: F.avg_pool3d(x, 3, 2, 1), (VOLUME,)),
+    "average pooling of what is there of volumes": (
+        lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        (VOLUME,),
+    ),
+    "adaptive pooling of volumes": (lambda x: F.adaptive_avg_pool3d(x, (2, 2, 3)), (VOLUME,)),
     "sort": (lambda x: torch.sort(x, dim=1, stable=True), (TWICE,)),
     "sort downwards": (lambda x: torch.sort(x, dim=1, descending=True, stable=True), (TWICE,)),
     "sort along the first": (lambda x: torch.sort(x, 0)[0] * 2, (X,)),

@@ -1,20 +1,23 @@
-"""Pooling over small windows in two dimensions: the window written out, one loop over the result.
+"""Pooling over small windows in two or three dimensions: written out, one loop over the result.
 
-A window of `count` places starts at `step * i - pad`; places outside the tensor are left out by
-masks, which are written only where a place can be outside.
+A window of `count` places starts at `step * i - pad`, or, where windows adapt to the size of the
+result, at `i * size // out`. Places outside are left out by masks, which are written only where a
+place can be outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import product
+from typing import Any, TypeAlias
 
 from treadle.frontends.torch.node import Node, converted, in_memory, number
 from treadle.frontends.torch.ops_reduce import wide_type
 from treadle.frontends.torch.ops_scatter import scattered
 from treadle.frontends.torch.ops_shape import inside
-from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Tensor, as_index
 from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
@@ -45,6 +48,11 @@ class Window:
         last = (self.out - 1) * self.step + n * self.spread - self.pad
         return at, tests + ([(at, "lt", as_expr(self.size))] if last >= self.size else [])
 
+    @property
+    def overlaps(self) -> int:
+        """How many windows can hold one place."""
+        return -(-self.count // self.step)
+
     def covering(self, at: Expr, n: int) -> tuple[Expr, Tests]:
         """The n-th window that may hold a place of the tensor, and what must hold if it does."""
         i = (at + self.pad) // self.step - n
@@ -62,68 +70,117 @@ class Window:
         return top - k.maximum(start, k.index(ZERO))
 
 
-def _pair(given: Any, default: Sequence[int]) -> list[int]:
+@dataclass(frozen=True)
+class Adaptive:
+    """Windows that share a dimension out evenly, so that they differ by a place and may overlap."""
+
+    size: int
+    out: int
+
+    @property
+    def count(self) -> int:
+        """The places of the widest window."""
+        return max([self._end(i) - i * self.size // self.out for i in range(self.out)])
+
+    @property
+    def overlaps(self) -> int:
+        """How many windows can hold one place."""
+        last = [-(-(at + 1) * self.out // self.size) for at in range(self.size)]
+        return max([end - at * self.out // self.size for at, end in enumerate(last)])
+
+    def _end(self, i: int) -> int:
+        return -(-(i + 1) * self.size // self.out)
+
+    def _ends(self, i: Expr) -> Expr:
+        return ((i + 1) * self.size + (self.out - 1)) // self.out
+
+    def place(self, i: Expr, n: int) -> tuple[Expr, Tests]:
+        """The n-th place of the i-th window, and what must hold for it to be inside."""
+        at = i * self.size // self.out + n
+        least = min([self._end(j) - j * self.size // self.out for j in range(self.out)])
+        return at, [(at, "lt", self._ends(i))] if n >= least else []
+
+    def covering(self, at: Expr, n: int) -> tuple[Expr, Tests]:
+        """The n-th window that may hold a place of the tensor, and what must hold if it does."""
+        i = at * self.out // self.size + n
+        return i, [(i, "lt", as_expr(self.out)), (i * self.size // self.out, "le", at)]
+
+    def width(self, k: LoopWriter, i: Expr, with_pad: bool) -> Value:
+        """How many places the average counts, as an i64."""
+        return k.index(self._ends(i) - i * self.size // self.out)
+
+
+Windows: TypeAlias = Sequence[Window | Adaptive]
+"""One for each dimension that windows move over: the last two, or the last three."""
+
+
+def _each(given: Any, rank: int, default: Sequence[int] = ()) -> list[int]:
     numbers = list(given) if isinstance(given, list | tuple) else [given]
     if not numbers:
         return list(default)
     if not all(isinstance(n, int) for n in numbers):
         raise NotLowered("a window known at run time only")
-    return numbers * 2 if len(numbers) == 1 else numbers
+    return numbers * rank if len(numbers) == 1 else numbers
 
 
-def _sizes(sizes: Index) -> tuple[int, int]:
-    """The two sizes that windows move over."""
-    height, width = [n.value for n in sizes[-2:]]
-    if height is None or width is None or any(n.value == 0 for n in sizes):
+def _sizes(sizes: Index, rank: int) -> list[int]:
+    """The sizes that windows move over."""
+    known = [n.value for n in sizes[-rank:] if n.value is not None]
+    if len(known) < rank or any(n.value == 0 for n in sizes):
         raise NotLowered("sizes known at run time only, or no elements")
-    return height, width
+    return known
 
 
-def windows(x: Index, out: Index, kernel: Any, stride: Any, pad: Any, spread: Any) -> list[Window]:
-    """The windows of the last two dimensions; NotLowered if they are too large to write out."""
-    count = _pair(kernel, ())
-    steps, pads, spreads = _pair(stride, count), _pair(pad, ()), _pair(spread, ())
-    if count[0] * count[1] > LARGEST:
+def windows(
+    rank: int, x: Index, out: Index, kernel: Any, stride: Any, pad: Any, spread: Any = 1
+) -> Windows:
+    """The windows of the last dimensions; NotLowered if they are too large to write out."""
+    count = _each(kernel, rank)
+    steps, pads, spreads = _each(stride, rank, count), _each(pad, rank), _each(spread, rank)
+    sizes = zip(_sizes(x, rank), _sizes(out, rank), count, steps, pads, spreads, strict=True)
+    return _small([Window(*six) for six in sizes])
+
+
+def adaptive_windows(rank: int, x: Index, out: Index) -> Windows:
+    """The windows that divide the last dimensions into as many parts as the result has places."""
+    pairs = list(zip(_sizes(x, rank), _sizes(out, rank), strict=True))
+    if any(size % parts for size, parts in pairs):
+        return _small([Adaptive(*pair) for pair in pairs])
+    return _small([Window(size, parts, size // parts, size // parts) for size, parts in pairs])
+
+
+def _small(found: Windows) -> Windows:
+    if max(math.prod([w.count for w in found]), math.prod([w.overlaps for w in found])) > LARGEST:
         raise NotLowered("a window too large to write out")
-    return [
-        Window(*six)
-        for six in zip(_sizes(x), _sizes(out), count, steps, pads, spreads, strict=True)
-    ]
+    return found
 
 
-def _even(x: Index, out: Index) -> list[Window]:
-    """The windows of adaptive pooling where they do not overlap."""
-    (h, w), (oh, ow) = _sizes(x), _sizes(out)
-    if h % oh or w % ow:
-        raise NotLowered("adaptive windows of different sizes")
-    kernel = [h // oh, w // ow]
-    return windows(x, out, kernel, kernel, 0, 1)
+def _places(k: LoopWriter, all_of: Windows) -> Iterator[tuple[Index, Value | None]]:
+    """The places of the window at the loop's place, and whether each is inside (None: it is)."""
+    for position in product(*[range(w.count) for w in all_of]):
+        found = [w.place(i, n) for w, i, n in zip(all_of, _last(k, all_of), position, strict=True)]
+        yield tuple([at for at, _ in found]), inside(k, [t for _, tests in found for t in tests])
+
+
+def _last(k: LoopWriter, all_of: Windows) -> Index:
+    return k.at[-len(all_of) :]
 
 
 # ------------------------------------------------------------------------------ the largest
 
 
-@lowers("aten.max_pool2d_with_indices.default")
-def max_pool(
-    c: Node,
-    self: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, ...]:
-    """The largest of every window (NaN wins) and its place in the plane."""
-    down, right = windows(self.sizes, c.sizes, kernel_size, stride, padding, dilation)
-    x = c.realise(self)
-    values, places = c.buffer(0), c.buffer(1)
+def _largest(c: Node, x: Tensor, all_of: Windows) -> tuple[Tensor, ...]:
+    """The largest of every window (NaN wins) and its place in the plane or the volume."""
+    x, values, places = c.realise(x), c.buffer(0), c.buffer(1)
     with c.loop(c.sizes) as k:
         best: Candidate | None = None
-        for a in range(down.count):
-            for b in range(right.count):
-                where = (down.place(k.at[-2], a), right.place(k.at[-1], b))
-                one = _candidate(k, x, where, right.size)
-                best = one if best is None else _better(k, best, one)
+        for place, mask in _places(k, all_of):
+            value = _loaded(k, x, (*k.at[: -len(all_of)], *place), mask)
+            flat = ZERO
+            for at, w in zip(place, all_of, strict=True):
+                flat = flat * w.size + at
+            one = (value, k.index(flat), mask)
+            best = one if best is None else _better(k, best, one)
         assert best is not None
         k.store(values, k.at, best[0])
         k.store(places, k.at, best[1])
@@ -131,16 +188,7 @@ def max_pool(
 
 
 Candidate = tuple[Value, Value, "Value | None"]
-
-
-def _candidate(
-    k: LoopWriter, x: Tensor, at: tuple[tuple[Expr, Tests], tuple[Expr, Tests]], width: int
-) -> Candidate:
-    """A value, its place, and whether it is inside (None: it always is)."""
-    (row, above), (column, beside) = at
-    mask = inside(k, [*above, *beside])
-    value = _loaded(k, x, (*k.at[:-2], row, column), mask)
-    return value, k.index(row * width + column), mask
+"""A value, its place, and whether it is inside (None: it always is)."""
 
 
 def _loaded(k: LoopWriter, x: Tensor, at: Index, mask: Value | None) -> Value:
@@ -165,19 +213,42 @@ def _better(k: LoopWriter, old: Candidate, new: Candidate) -> Candidate:
     return k.where(wins, value, best), k.where(wins, there, place), seen
 
 
-@lowers("aten.max_pool2d_with_indices_backward.default")
+def max_pool(
+    rank: int,
+    c: Node,
+    self: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, ...]:
+    """The largest of every window and its place."""
+    return _largest(
+        c, self, windows(rank, self.sizes, c.sizes, kernel_size, stride, padding, dilation)
+    )
+
+
+def adaptive_max_pool(rank: int, c: Node, self: Tensor, output_size: Any) -> tuple[Tensor, ...]:
+    """The largest of the parts that give a tensor of the wanted size, and its place."""
+    return _largest(c, self, adaptive_windows(rank, self.sizes, c.sizes))
+
+
 def max_pool_backward(
-    c: Node, grad_output: Tensor, self: Tensor, *settings: Any, **others: Any
+    rank: int, c: Node, grad_output: Tensor, self: Tensor, *settings: Any, **others: Any
 ) -> Tensor:
     """Each gradient added at the place its value came from."""
     indices: Tensor = others["indices"] if "indices" in others else settings[-1]
-    height, width = _sizes(c.sizes)
+    sizes = _sizes(c.sizes, rank)
     dtype = c.dtype
     nothing = c.lazy(c.sizes, dtype, lambda k, at: number(k, 0, dtype))
 
     def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
-        where = as_index(k, indices.load(k, at), as_expr(height * width), wrap=False)
-        return (*at[:-2], where // width, where % width), grad_output.load(k, at)
+        where = as_index(k, indices.load(k, at), as_expr(math.prod(sizes)), wrap=False)
+        place: list[Expr] = []
+        for n in reversed(sizes[1:]):
+            where, place = where // n, [where % n, *place]
+        return (*at[:-rank], where, *place), grad_output.load(k, at)
 
     return scattered(c, nothing, grad_output.sizes, put, "atomic_add")
 
@@ -185,45 +256,42 @@ def max_pool_backward(
 # ------------------------------------------------------------------------------ the average
 
 
-def _average(c: Node, x: Tensor, both: list[Window], divisor: Callable[..., Value]) -> Tensor:
-    down, right = both
+def _average(c: Node, x: Tensor, all_of: Windows, divisor: Callable[..., Value]) -> Tensor:
     x, target, wide = c.realise(x), c.buffer(), wide_type(c.dtype)
     with c.loop(c.sizes) as k:
         total: Value | None = None
-        for a in range(down.count):
-            for b in range(right.count):
-                (row, above) = down.place(k.at[-2], a)
-                (column, beside) = right.place(k.at[-1], b)
-                mask = inside(k, [*above, *beside])
-                one = converted(_loaded(k, x, (*k.at[:-2], row, column), mask), wide)
-                total = one if total is None else total + one
+        for place, mask in _places(k, all_of):
+            one = converted(_loaded(k, x, (*k.at[: -len(all_of)], *place), mask), wide)
+            total = one if total is None else total + one
         assert total is not None
-        k.store(target, k.at, converted(total / divisor(k, *k.at[-2:]).to(wide), target.dtype))
+        count = divisor(k, _last(k, all_of)).to(wide)
+        k.store(target, k.at, converted(total / count, target.dtype))
     return in_memory(target)
 
 
-def _spread(c: Node, grad: Tensor, both: list[Window], divisor: Callable[..., Value]) -> Tensor:
+def _spread(c: Node, grad: Tensor, all_of: Windows, divisor: Callable[..., Value]) -> Tensor:
     """The gradient of an average: what every window that holds a place gives to it."""
-    down, right = both
     grad, target, wide = c.realise(grad), c.buffer(), wide_type(c.dtype)
-    rows, columns = [-(-one.count // one.step) for one in both]
     with c.loop(c.sizes) as k:
         total: Value = number(k, 0, wide)
-        for a in range(rows):
-            for b in range(columns):
-                (i, above), (j, beside) = down.covering(k.at[-2], a), right.covering(k.at[-1], b)
-                mask = inside(k, [*above, *beside])
-                one = converted(_loaded(k, grad, (*k.at[:-2], i, j), mask), wide)
-                total = total + one / divisor(k, i, j).to(wide)
+        here = _last(k, all_of)
+        for position in product(*[range(w.overlaps) for w in all_of]):
+            found = [w.covering(at, n) for w, at, n in zip(all_of, here, position, strict=True)]
+            window = tuple([i for i, _ in found])
+            mask = inside(k, [t for _, tests in found for t in tests])
+            one = converted(_loaded(k, grad, (*k.at[: -len(all_of)], *window), mask), wide)
+            total = total + one / divisor(k, window).to(wide)
         k.store(target, k.at, converted(total, target.dtype))
     return in_memory(target)
 
 
-def _divisor(both: list[Window], with_pad: bool, override: Any) -> Callable[..., Value]:
-    def divisor(k: LoopWriter, i: Expr, j: Expr) -> Value:
+def _divisor(all_of: Windows, with_pad: bool, override: Any) -> Callable[..., Value]:
+    def divisor(k: LoopWriter, window: Index) -> Value:
         if override is not None:
             return number(k, override, DType.I64)
-        count = both[0].width(k, i, with_pad) * both[1].width(k, j, with_pad)
+        count = number(k, 1, DType.I64)
+        for w, i in zip(all_of, window, strict=True):
+            count = count * w.width(k, i, with_pad)
         return k.maximum(count, number(k, 1, DType.I64))
 
     if override is not None and not isinstance(override, int):
@@ -231,8 +299,8 @@ def _divisor(both: list[Window], with_pad: bool, override: Any) -> Callable[...,
     return divisor
 
 
-@lowers("aten.avg_pool2d.default")
 def avg_pool(
+    rank: int,
     c: Node,
     self: Tensor,
     kernel_size: Any,
@@ -243,12 +311,12 @@ def avg_pool(
     divisor_override: Any = None,
 ) -> Tensor:
     """The average of every window."""
-    both = windows(self.sizes, c.sizes, kernel_size, stride, padding, 1)
-    return _average(c, self, both, _divisor(both, count_include_pad, divisor_override))
+    all_of = windows(rank, self.sizes, c.sizes, kernel_size, stride, padding)
+    return _average(c, self, all_of, _divisor(all_of, count_include_pad, divisor_override))
 
 
-@lowers("aten.avg_pool2d_backward.default")
 def avg_pool_backward(
+    rank: int,
     c: Node,
     grad_output: Tensor,
     self: Tensor,
@@ -260,19 +328,33 @@ def avg_pool_backward(
     divisor_override: Any,
 ) -> Tensor:
     """The gradient of the average of every window."""
-    both = windows(c.sizes, grad_output.sizes, kernel_size, stride, padding, 1)
-    return _spread(c, grad_output, both, _divisor(both, count_include_pad, divisor_override))
+    all_of = windows(rank, c.sizes, grad_output.sizes, kernel_size, stride, padding)
+    return _spread(c, grad_output, all_of, _divisor(all_of, count_include_pad, divisor_override))
 
 
-@lowers("aten._adaptive_avg_pool2d.default")
-def adaptive_avg_pool(c: Node, self: Tensor, output_size: Any) -> Tensor:
-    """Averages that give a tensor of the wanted size, where it divides the given one."""
-    both = _even(self.sizes, c.sizes)
-    return _average(c, self, both, _divisor(both, True, None))
+def adaptive_avg_pool(rank: int, c: Node, self: Tensor, output_size: Any) -> Tensor:
+    """The averages of the parts that give a tensor of the wanted size."""
+    all_of = adaptive_windows(rank, self.sizes, c.sizes)
+    return _average(c, self, all_of, _divisor(all_of, True, None))
 
 
-@lowers("aten._adaptive_avg_pool2d_backward.default")
-def adaptive_avg_pool_backward(c: Node, grad_output: Tensor, self: Tensor) -> Tensor:
-    """The gradient of averages that do not overlap."""
-    both = _even(c.sizes, grad_output.sizes)
-    return _spread(c, grad_output, both, _divisor(both, True, None))
+def adaptive_avg_pool_backward(rank: int, c: Node, grad_output: Tensor, self: Tensor) -> Tensor:
+    """The gradient of the averages of parts."""
+    all_of = adaptive_windows(rank, c.sizes, grad_output.sizes)
+    return _spread(c, grad_output, all_of, _divisor(all_of, True, None))
+
+
+ROWS = {
+    f"aten.{name.format(rank)}.default": partial(lowering, rank)
+    for rank in (2, 3)
+    for name, lowering in {
+        "max_pool{}d_with_indices": max_pool,
+        "max_pool{}d_with_indices_backward": max_pool_backward,
+        "adaptive_max_pool{}d": adaptive_max_pool,
+        "adaptive_max_pool{}d_backward": max_pool_backward,
+        "avg_pool{}d": avg_pool,
+        "avg_pool{}d_backward": avg_pool_backward,
+        "_adaptive_avg_pool{}d": adaptive_avg_pool,
+        "_adaptive_avg_pool{}d_backward": adaptive_avg_pool_backward,
+    }.items()
+}
