@@ -90,6 +90,12 @@ FOUND: dict[str, tuple[str, str]] = {
         "v0 = x0.index_fill(-1, torch.tensor([0, 2]), 1.5)\n"
         "v1 = (x0 * 2).index_fill(0, torch.tensor(1), x0[0, 0, 0])\nreturn [v0, v1]",
     ),
+    "a quarter turn of what a view has changed": (
+        "x0 = torch.randn(n, n).transpose(0, -1)",
+        "x1 = x0.as_strided(x0.shape, x0.stride(), x0.storage_offset())\n"
+        "v0 = torch.bucketize(x1, torch.tensor([-1.0, 0.0, 0.5, 2.0]))\nv1 = v0.flatten()\n"
+        "v1.transpose(-1, -1).copy_(v1)\nreturn [v0.rot90(1, (0, 1))]",
+    ),
     "every other row, where there may be none": (
         "x0 = torch.randn(3, 4, n)",
         "return [(x0 + 1)[2:-1:2]]",

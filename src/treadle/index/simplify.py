@@ -91,6 +91,9 @@ def _one_quotient(e: Expr, facts: Facts) -> Expr | None:
     num, den = e.num, e.den
     if facts.within(num, den):
         return Const(0) if isinstance(e, FloorDiv) else num
+    if num.const < 0 and type(den) is not Const and facts.within(num + den, den):
+        # counted from the end, as flips do
+        return Const(-1) if isinstance(e, FloorDiv) else num + den
     lo, hi = facts.interval(num)
     if lo is None or hi is None or type(den) is not Const:
         return None

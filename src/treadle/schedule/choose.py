@@ -17,6 +17,7 @@ from treadle.core.context import Ctx
 from treadle.core.garbage import paused_collection
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.ir.program import Fused, Group, Loop, Operation, Program
+from treadle.ir.spec_body import bounds
 from treadle.schedule.board import Board
 from treadle.schedule.candidates import candidate_pairs
 from treadle.schedule.kernels import Kernel, kernels_of, rebuilt, storages_shared
@@ -193,7 +194,10 @@ class Search:
                 fresh = rebuilt(mover, moved, self.program)
                 both = (fresh, other) if mover is pair.first else (other, fresh)
                 new = Pair.of(self.program, self.policy, *both, pair.shared)
-                if check_rules(RULES, new):
+                # What cannot be proven to stay inside its buffers would be no program any more.
+                if check_rules(RULES, new) and not any(
+                    problem for op in moved for problem in bounds(op.body, self.program)
+                ):
                     return Alignment(new, list(zip(mover.members, moved, strict=True)))
         return None
 

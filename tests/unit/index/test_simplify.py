@@ -36,6 +36,9 @@ def test_simplifies(loops: dict, text: str, simple: str) -> None:
         ("(s*i + j) % s", "j"),
         ("(s*i + j)//(4*s)", "i//4"),
         ("(s*i + j) % (4*s)", "s*(i % 4) + j"),
+        ("(-j - 1)//s", "-1"),
+        ("(-j - 1) % s", "s - 1 - j"),
+        ("(-j - 2) % s", "(-j - 2) % s"),
     ],
 )
 def test_simplifies_over_run_time_sizes(text: str, simple: str) -> None:

@@ -14,6 +14,7 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.interp.compare import differing_results
 from treadle.ir.program import Program
 from treadle.ir.spec import verify
+from treadle.schedule import choose
 from treadle.schedule.choose import Search
 from treadle.schedule.passes.fuse import fuse
 from treadle.schedule.policy import POLICIES, Policy
@@ -134,16 +135,26 @@ def test_a_halo_of_one_element_is_refused_with_both_walks() -> None:
     assert {"left", "right", "storage"} <= set(verdicts["p+c"]["facts"])
 
 
-def test_a_transposed_read_fuses_by_walking_the_producer_in_the_consumers_order() -> None:
-    def build(b: ProgramBuilder) -> None:
-        x = b.input("x", "f32", [8, 16])
-        t = pointwise(b, "p", [x], [8, 16])
-        y = b.output("y", "f32", [16, 8])
-        with b.loop("c", [16, 8]) as k:
-            i, j = k.vars
-            k.store(y, (i, j), k.load_at(t, 16 * j + i) + 1.0)
+def transposed_read(b: ProgramBuilder) -> None:
+    x = b.input("x", "f32", [8, 16])
+    t = pointwise(b, "p", [x], [8, 16])
+    y = b.output("y", "f32", [16, 8])
+    with b.loop("c", [16, 8]) as k:
+        i, j = k.vars
+        k.store(y, (i, j), k.load_at(t, 16 * j + i) + 1.0)
 
-    program = program_of(build)
+
+def test_another_walk_whose_indices_cannot_be_proven_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choose, "bounds", lambda body, program: [("IR012", "who knows")])
+    names, verdicts = fused(program_of(transposed_read))
+    assert names == {"p", "c"}
+    assert verdicts["p+c"]["code"] == "FUS008"
+
+
+def test_a_transposed_read_fuses_by_walking_the_producer_in_the_consumers_order() -> None:
+    program = program_of(transposed_read)
     names, _ = fused(program)
     assert names == {"p_c"}
     names, verdicts = fused(program, replace(POLICIES["balanced"], reindex=False))
