@@ -175,3 +175,31 @@ def test_repeated_edges_hand_their_gradients_to_the_edge() -> None:
 
 def test_mantissa_and_exponent_are_generated() -> None:
     agree(lambda x: (*torch.frexp(x), torch.ldexp(x, torch.tensor([3]))), torch.randn(5) * 100)
+
+
+# ------------------------------------------------------------------------- where a mask says so
+
+
+@pytest.mark.parametrize("layout", ["dense", "transposed", "broadcast mask"])
+def test_masked_scatter_and_its_gradients_are_loops(layout: str) -> None:
+    x, mask = torch.randn(4, 6, requires_grad=True), torch.rand(4, 6) > 0.4
+    source = torch.randn(5, 6, requires_grad=True)
+    if layout == "transposed":
+        agree(lambda x, m, s: x.t().masked_scatter(m.t(), s), x, mask, source)
+    elif layout == "broadcast mask":
+        agree(lambda x, m, s: x.masked_scatter(m[:, :1], s), x, mask, source)
+    else:
+        agree(lambda x, m, s: x.clone().masked_scatter_(m, s), x, mask, source)
+
+
+def test_masked_scatter_from_too_few_elements_is_an_error_as_in_eager() -> None:
+    run = torch.compile(lambda x, m, s: x.masked_scatter(m, s), backend="treadle")
+    with pytest.raises(RuntimeError):
+        run(torch.randn(4), torch.ones(4, dtype=torch.bool), torch.randn(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_common_divisors_and_multiples_are_loops(dtype: Any) -> None:
+    a = torch.randint(-120, 120, (40,)).to(dtype)
+    b = torch.cat([torch.zeros(3), torch.randint(-9, 9, (37,))]).to(dtype)
+    agree(lambda a, b: (torch.gcd(a, b), torch.lcm(a // 9, b), torch.gcd(a, a)), a, b)

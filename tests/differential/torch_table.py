@@ -60,6 +60,7 @@ EXACT: dict[str, Callable[..., torch.Tensor]] = {
     "bitwise_not": torch.bitwise_not,
     "bitwise_left_shift": torch.bitwise_left_shift,
     "bitwise_right_shift": torch.bitwise_right_shift,
+    "gcd": torch.gcd,
     "copysign": torch.copysign,
     "nextafter": torch.nextafter,
     "frexp": torch.frexp,

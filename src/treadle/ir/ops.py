@@ -97,6 +97,7 @@ bitwise_xor      | 2 | same  | whole   | 1  | bits set in exactly one
 bitwise_not      | 1 | same  | whole   | 1  | all bits flipped
 bitwise_left_shift  | 2 | same | int   | 1  | a shifted left by b bits; 0 if b leaves the width
 bitwise_right_shift | 2 | same | int   | 1  | a shifted right by b bits, arithmetic
+gcd              | 2 | same  | int     | 40 | greatest common divisor
 sqrt             | 1 | float | any     | 4  | square root
 rsqrt            | 1 | float | any     | 4  | 1 / square root
 exp              | 1 | float | any     | 10 | e to the x

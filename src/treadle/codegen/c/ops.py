@@ -115,6 +115,10 @@ NATIVE: Mapping[str, Cells] = {
         "int": "({T})tr_shr_i64({a}, {b}, {n})",
         "uint": "({T})tr_shr_u64({a}, {b}, {n})",
     },
+    "gcd": {
+        "int": "({T})tr_gcd(({T})tr_size({a}), ({T})tr_size({b}))",
+        "uint": "({T})tr_gcd_u64({a}, {b})",
+    },
     "sqrt": {"float": "sqrt{f}({a})"},
     "copysign": {"float": "copysign{f}({a}, {b})"},
 }

@@ -196,6 +196,32 @@ TR_FN uint64_t tr_shr_u64(uint64_t a, uint64_t b, int width)
     return b < (uint64_t)width ? a >> b : 0;
 }
 
+TR_FN uint64_t tr_gcd_u64(uint64_t a, uint64_t b)
+{
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The lowest value has no size of its own and stays negative, as it does in eager mode. */
+TR_FN int64_t tr_size(int64_t a)
+{
+    return a < 0 ? (int64_t)(0 - (uint64_t)a) : a;
+}
+
+TR_FN int64_t tr_gcd(int64_t a, int64_t b)
+{
+    while (a) {
+        const int64_t rest = a == -1 ? 0 : b % a;
+        b = a;
+        a = rest;
+    }
+    return b;
+}
+
 /* ------------------------------------------------------------------ floats */
 
 #define TR_FLOAT_FUNCTIONS(T, S, F)                                                               \

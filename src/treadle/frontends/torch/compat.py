@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.exc import TorchDynamoException
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 DynamoError = TorchDynamoException
 """What Dynamo raises for itself: to trace again, to skip a function, to report."""
@@ -47,6 +48,12 @@ def symbol_hint(shape_env: Any, symbol: Any) -> int | None:
 def is_number(val: Any) -> bool:
     """Whether a SymInt stands for a number; those of nested tensors only stand for themselves."""
     return not val.node.is_nested_int()
+
+
+def is_never_zero(n: Any) -> bool:
+    """Whether a size is certainly not zero."""
+    known: bool = statically_known_true(n > 0)
+    return known
 
 
 def storage_key(tensor: Any) -> object:

@@ -6,6 +6,7 @@ less everything we lower natively and what is faster as one library call.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -76,6 +77,39 @@ STRIDES_LOST = {
 """
 
 
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    if not all(compat.is_never_zero(n) for n in source.shape):
+        return NotImplemented
+    shape = torch.broadcast_shapes(mask.shape, x.shape)  # type: ignore[no-untyped-call]
+    mask, x = aten.expand.default(mask, shape), aten.expand.default(x, shape)
+    taken = aten.clamp.default(_places_of(mask), 0)
+    values = aten.index.Tensor(aten.reshape.default(source, [-1]), [taken])
+    filled = aten.where.self(mask, aten.reshape.default(values, x.shape), x)
+    return aten.clone.default(filled, memory_format=torch.contiguous_format)
+
+
+def _masked_scatter_backward(grad: Any, mask: Any, sizes: Any) -> Any:
+    count = math.prod(sizes)
+    mask = aten.expand.default(mask, grad.shape)
+    # What was not replaced goes to a place of its own, behind the others.
+    into = aten.where.ScalarOther(aten.reshape.default(mask, [-1]), _places_of(mask), count)
+    empty = aten.new_zeros.default(grad, [count + 1])
+    filled = aten.index_put.default(empty, [into], aten.reshape.default(grad, [-1]))
+    return aten.reshape.default(aten.slice.Tensor(filled, 0, 0, count), sizes)
+
+
+def _places_of(mask: Any) -> Any:
+    """How many places of the mask before each one are set."""
+    return aten.sub.Scalar(aten.cumsum.default(aten.reshape.default(mask, [-1]), 0), 1)
+
+
+LOOPS = {
+    aten.masked_scatter.default: _masked_scatter,
+    aten.masked_scatter_backward.default: _masked_scatter_backward,
+}
+"""Operators that torch leaves whole, made of others that become loops."""
+
+
 @lru_cache(maxsize=1)
 def decompositions() -> dict[Any, Any]:
     """The table AOTAutograd is given."""
@@ -87,4 +121,4 @@ def decompositions() -> dict[Any, Any]:
         packet = name.removeprefix("aten.").partition(".")[0].rstrip("_")
         if name in TABLE or packet in NOT:
             del table[operator]
-    return {**table, **STRIDES_LOST}
+    return {**table, **LOOPS, **STRIDES_LOST}

@@ -35,7 +35,7 @@ UNARY: Mapping[str, str] = {
 BINARY: Mapping[str, str] = {
     DEFAULT: "maximum minimum bitwise_and bitwise_or bitwise_xor "
     "bitwise_left_shift bitwise_right_shift __lshift__=bitwise_left_shift "
-    "__rshift__=bitwise_right_shift nextafter",
+    "__rshift__=bitwise_right_shift nextafter gcd",
     INT_TO_FLOAT: "atan2 hypot copysign special_zeta=zeta igamma=gammainc igammac=gammaincc "
     "special_chebyshev_polynomial_t=chebyshev_polynomial_t "
     "special_chebyshev_polynomial_u=chebyshev_polynomial_u "
@@ -185,6 +185,12 @@ def fmod(c: Node, self: Any, other: Any) -> Tensor:
 def remainder(c: Node, self: Any, other: Any) -> Tensor:
     """What is left of self after division rounded down: it has the sign of other."""
     return divided(c, "remainder", self, other)
+
+
+@lowers("prims.div.default")
+def plain_div(c: Node, a: Any, b: Any) -> Tensor:
+    """a / b in their own type, towards zero for whole numbers."""
+    return div(c, a, b) if c.dtype.is_float else divided(c, "truncdiv", a, b)
 
 
 @lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode")

@@ -8,7 +8,7 @@ place can be outside.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -18,6 +18,7 @@ from treadle.frontends.torch.node import Node, converted, in_memory, number
 from treadle.frontends.torch.ops_reduce import wide_type
 from treadle.frontends.torch.ops_scatter import scattered
 from treadle.frontends.torch.ops_shape import inside
+from treadle.frontends.torch.registry import Lowering
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Tensor, as_index
 from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
@@ -344,17 +345,18 @@ def adaptive_avg_pool_backward(rank: int, c: Node, grad_output: Tensor, self: Te
     return _spread(c, grad_output, all_of, _divisor(all_of, True, None))
 
 
-ROWS = {
+POOLS: Mapping[str, Lowering] = {
+    "max_pool{}d_with_indices": max_pool,
+    "max_pool{}d_with_indices_backward": max_pool_backward,
+    "adaptive_max_pool{}d": adaptive_max_pool,
+    "adaptive_max_pool{}d_backward": max_pool_backward,
+    "avg_pool{}d": avg_pool,
+    "avg_pool{}d_backward": avg_pool_backward,
+    "_adaptive_avg_pool{}d": adaptive_avg_pool,
+    "_adaptive_avg_pool{}d_backward": adaptive_avg_pool_backward,
+}
+ROWS: Mapping[str, Lowering] = {
     f"aten.{name.format(rank)}.default": partial(lowering, rank)
+    for name, lowering in POOLS.items()
     for rank in (2, 3)
-    for name, lowering in {
-        "max_pool{}d_with_indices": max_pool,
-        "max_pool{}d_with_indices_backward": max_pool_backward,
-        "adaptive_max_pool{}d": adaptive_max_pool,
-        "adaptive_max_pool{}d_backward": max_pool_backward,
-        "avg_pool{}d": avg_pool,
-        "avg_pool{}d_backward": avg_pool_backward,
-        "_adaptive_avg_pool{}d": adaptive_avg_pool,
-        "_adaptive_avg_pool{}d_backward": adaptive_avg_pool_backward,
-    }.items()
 }

@@ -193,3 +193,13 @@ def sign_bit(x: Array) -> Array:
 def nonzero(x: Array) -> Array:
     """Whether x counts as true."""
     return np.asarray(x != np.zeros((), x.dtype))
+
+
+def common_divisor(a: Array, b: Array) -> Array:
+    """The greatest common divisor; that of the lowest value is what eager mode makes of it."""
+    a, b = np.broadcast_arrays(np.abs(a), np.abs(b))
+    while a.any():
+        is_open = a != 0
+        rest = np.where(is_open, np.fmod(b, np.where(is_open, a, 1)), 0).astype(b.dtype)
+        a, b = rest, np.where(is_open, a, b)
+    return b

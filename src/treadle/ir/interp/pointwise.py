@@ -70,6 +70,7 @@ NATIVE: Mapping[str, Callable[..., Array]] = {
     "bitwise_not": np.invert,
     "bitwise_left_shift": arithmetic.shift_left,
     "bitwise_right_shift": arithmetic.shift_right,
+    "gcd": arithmetic.common_divisor,
     "sqrt": np.sqrt,
     "copysign": np.copysign,
 }
