@@ -31,8 +31,9 @@ demo: $(STAMPS)/demo ## set up and run the main job: a small language model, eag
 test: $(STAMPS)/test lint ## set up and pass all tests (CI runs exactly this)
 	$(PY) -m pytest -n $(JOBS)
 
-fast: $(STAMPS)/test ## the tests that take under a minute
-	$(PY) -m pytest -n $(JOBS) -m "not slow"
+fast: $(STAMPS)/test ## the core's tests of single parts, without torch: about a minute
+	$(PY) -m pytest -n $(JOBS) -m "not slow and not torch" \
+	  tests/unit tests/golden tests/house tests/errors tests/fuzz
 
 exhaustive: $(STAMPS)/test ## all operators of torch's database, all types; takes an hour or more
 	$(PY) -m pytest -n $(JOBS) -m exhaustive
