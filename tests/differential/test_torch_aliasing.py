@@ -488,3 +488,38 @@ def test_what_is_rolled_or_cleared_lies_as_before(dynamic: bool) -> None:
         return [grid(2, 3, 4, 6).to(memory_format=torch.channels_last)]
 
     agree(function, make, dynamic=dynamic)
+
+
+# ------------------------------------------------------- views that only torch can hold
+
+
+def reads_before_it_changes(x: Any, b: Any) -> Any:
+    size = torch.view_as_complex(x).abs()
+    x.mul_(2)
+    return size
+
+
+def keeps_what_a_view_showed(x: Any, b: Any) -> Any:
+    shown = torch.view_as_complex(x)
+    b.copy_(torch.view_as_real(shown))
+    x.mul_(2)
+    return x + 1
+
+
+def reads_after_it_changed(x: Any, b: Any) -> Any:
+    shown = torch.view_as_complex(x)
+    x.mul_(2)
+    return shown.abs() + b[:, 0]
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function", [reads_before_it_changes, keeps_what_a_view_showed, reads_after_it_changed]
+)
+def test_a_call_reads_what_its_view_shows_at_that_time(function: Any, is_dynamic: bool) -> None:
+    run = compiled(function, dynamic=is_dynamic)
+    for n in (4, 7):
+        ours = torch.randn(n, 2), torch.randn(n, 2)
+        theirs = ours[0].clone(), ours[1].clone()
+        torch.testing.assert_close(run(*ours), function(*theirs), rtol=0, atol=0)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)

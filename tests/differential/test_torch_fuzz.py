@@ -96,6 +96,16 @@ FOUND: dict[str, tuple[str, str]] = {
         "v0 = torch.bucketize(x1, torch.tensor([-1.0, 0.0, 0.5, 2.0]))\nv1 = v0.flatten()\n"
         "v1.transpose(-1, -1).copy_(v1)\nreturn [v0.rot90(1, (0, 1))]",
     ),
+    "a result twice, seen from inside a computation": (
+        "x0 = torch.randint(-4, 5, (n, 3), dtype=torch.int32)",
+        "v0 = (x0 * 2 > 1)[..., -1]\nreturn [v0, v0.flatten()]",
+    ),
+    "a view that torch holds, of what is changed later": (
+        "x0 = torch.randint(-4, 5, (2, n, n), dtype=torch.int8)",
+        "v0 = x0 + -1.5\nv1 = v0.as_strided(v0.shape, v0.stride(), v0.storage_offset())\n"
+        "v2 = F.silu(v1)\nv3 = v1.to(torch.int64)\nv4 = v2.relu()\nv0.mul_(2)\n"
+        "v5 = v4.unbind(1)[-1]\nreturn [v3]",
+    ),
     "every other row, where there may be none": (
         "x0 = torch.randn(3, 4, n)",
         "return [(x0 + 1)[2:-1:2]]",

@@ -19,7 +19,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.parts import Part, compiled_parts
 from treadle.frontends.torch.values import Index, Lazy, Opaque, Realised
 from treadle.index import Expr
-from treadle.ir.types import Layout
+from treadle.ir.types import Buffer, Layout
 
 if TYPE_CHECKING:
     from treadle.frontends.torch.lowering import GraphLowering
@@ -76,12 +76,15 @@ class Holes:
             self.args.append(arg)
         return self._known[key]
 
+    def value(self, graph: GraphLowering, node: Any) -> Any:
+        """The value of an argument, as the call must see it."""
+        return graph.laid_out(node) if node in self.exact else graph.value(node)
+
 
 def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
     """An argument of a node with holes for everything that is known at run time only."""
     if isinstance(arg, torch.fx.Node):
-        value = graph.laid_out(arg) if arg in holes.exact else graph.value(arg)
-        return _hole(graph, value, holes)
+        return _hole(graph, holes.value(graph, arg), holes)
     if isinstance(arg, list | tuple):
         items = [template(graph, a, holes) for a in arg]
         return tuple(items) if isinstance(arg, tuple) else items
@@ -105,6 +108,8 @@ def _hole(graph: GraphLowering, value: Any, holes: Holes) -> Any:
     if isinstance(value, Opaque):
         if value.name in graph.builder.buffers:
             holes.add(value.name, graph.builder.buffers[value.name])
+        for buffer in value.looks_into:
+            holes.add(buffer.name, buffer)
         return Held(value.name)
     if isinstance(value, list | tuple):
         return type(value)([_hole(graph, v, holes) for v in value])
@@ -143,7 +148,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     call = TorchCall(_function(graph, node), args, kwargs, is_single)
     writes, values = [], []
     for position, one in enumerate([val] if is_single else val):
-        value, buffer = _result(graph, node, one)
+        value, buffer = _result(graph, node, one, holes)
         values.append(value)
         if buffer is not None:
             call.results.append((position, buffer, isinstance(value, Opaque)))
@@ -152,11 +157,10 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     mutates = []
     for arg in changed:
         value = graph.value(arg)
-        if isinstance(value, Opaque):
-            continue  # torch holds it and torch changes it; the order of effects does the rest
-        where = graph.realise(value, f"{graph.current}_arg")
-        graph.settle(where.buffer.name, node)
-        mutates.append(where.buffer.name)
+        # What torch holds torch changes, in the order of effects; a view changes what it shows.
+        for shown in _memory_of(graph, value):
+            graph.settle(shown.name, node)
+            mutates.append(shown.name)
     name = graph.fresh_op(node.name)
     has_objects = any(isinstance(graph.value(a), Opaque) for a in node.all_input_nodes)
     has_effects = (
@@ -255,13 +259,14 @@ def moves(function: Any) -> bool:
     return function is RESIZES or getattr(function, "overloadpacket", None) is aten.set_
 
 
-def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]:
+def _result(graph: GraphLowering, node: Any, val: Any, holes: Holes) -> tuple[Any, str | None]:
     """The value of one result and the buffer or object it is known by."""
     if val is None and not (node.users and "val" not in node.meta):
         return None, None
     if graph.is_representable(val) and mutated_arguments(node):
         return graph.value(mutated_arguments(node)[0]), None
-    if graph.is_representable(val) and not _is_view(node, val):
+    views = _shown_by(node, val)
+    if graph.is_representable(val) and not views:
         sizes = graph.sizes.exprs(val.shape)
         strides = graph.dense(sizes, val)
         element = graph.type_of(val)
@@ -269,14 +274,24 @@ def _result(graph: GraphLowering, node: Any, val: Any) -> tuple[Any, str | None]
         return Realised(buffer, buffer.layout), buffer.name
     name = graph.fresh(node.name)
     graph.builder.token(name)
-    return Opaque(name), name
+    shown = [b for a in views for b in _memory_of(graph, holes.value(graph, a))]
+    return Opaque(name, tuple(dict.fromkeys(shown))), name
 
 
-def _is_view(node: Any, val: Any) -> bool:
-    """Whether a result shares the memory of an argument: then it must stay torch's own view."""
+def _shown_by(node: Any, val: Any) -> list[Any]:
+    """The arguments whose memory a result shares: it must stay torch's own view of them."""
+    if not isinstance(val, torch.Tensor):
+        return []
     mine = compat.storage_key(val)
-    given = [a.meta.get("val") for a in node.all_input_nodes]
-    return any(compat.storage_key(x) == mine for x in given if isinstance(x, torch.Tensor))
+    given = [(a, a.meta.get("val")) for a in node.all_input_nodes]
+    return [a for a, x in given if isinstance(x, torch.Tensor) and compat.storage_key(x) == mine]
+
+
+def _memory_of(graph: GraphLowering, value: Any) -> tuple[Buffer, ...]:
+    """The buffers a value lies in; none if only torch knows where it lies."""
+    if isinstance(value, Opaque):
+        return value.looks_into
+    return (graph.realise(value, f"{graph.current}_arg").buffer,)
 
 
 def mutated_arguments(node: Any) -> list[Any]:

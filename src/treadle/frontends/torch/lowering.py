@@ -371,8 +371,12 @@ class GraphLowering:
         results = node.args[0]
         is_backward = self.builder.name == "backward"
         of_inputs = frozenset() if is_backward else compat.results_that_show_inputs()
+        made: dict[tuple[Any, bool], Any] = {}
         for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):
-            self.out.outputs.append(self._output(arg, position in of_inputs))
+            key = (arg, position in of_inputs)  # one node twice is one tensor twice
+            if key not in made:
+                made[key] = self._output(*key)
+            self.out.outputs.append(made[key])
 
     def _output(self, arg: Any, is_of_input: bool) -> Any:
         value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg

@@ -176,6 +176,8 @@ class Opaque:
     """What only Python can hold: known at run time under `name`."""
 
     name: str
+    looks_into: tuple[Buffer, ...] = ()
+    """The buffers whose memory it shows, if it is a view: who reads it reads them."""
 
 
 Tensor: TypeAlias = "Lazy | Realised"
