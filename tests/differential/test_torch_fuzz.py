@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,6 +107,17 @@ FOUND: dict[str, tuple[str, str]] = {
         "v2 = F.silu(v1)\nv3 = v1.to(torch.int64)\nv4 = v2.relu()\nv0.mul_(2)\n"
         "v5 = v4.unbind(1)[-1]\nreturn [v3]",
     ),
+    "a reshape of sizes that may be zero": (
+        "x0 = torch.randn(1, 4, 4, 3)",
+        "v0 = (x0 % 3)[:, 2:].reshape(4, 2, 3).mean((2,))\nreturn [v0, v0.flatten(-2)]",
+    ),
+    "a read that a mask never lets through": (
+        "x0 = torch.randint(-4, 5, (1,)).repeat_interleave(2, -1)[..., ::2]",
+        "v0 = torch.cat([x0, x0.flip(-1), x0[0:]], -1)\n"
+        "x0.index_add_(-1, torch.tensor([0, 0, 0]), x0.index_select(-1, torch.tensor([0, 0, 0])))\n"
+        "v1 = v0.cummax(-1).values - 2\nv2 = v1.chunk(2, 0)[0]\nv3 = v1[..., -1]\n"
+        "v2.index_fill_(0, torch.tensor([1, 0]), 0)\nreturn [v3]",
+    ),
     "every other row, where there may be none": (
         "x0 = torch.randn(3, 4, n)",
         "return [(x0 + 1)[2:-1:2]]",
@@ -159,6 +171,28 @@ def test_what_was_found_once_stays_right(what: str, is_dynamic: bool) -> None:
 
 
 # ------------------------------------------------------------- the fuzzer itself can be wrong
+
+
+def test_a_gradient_may_be_closer_to_the_truth_than_eagers() -> None:
+    case = case_of(
+        "x0 = torch.randn((3, 3, 2, 2, 3)).to(torch.float32).requires_grad_()",
+        "v0 = x0.permute(0, 1, 4, 2, 3)\nv1 = F.layer_norm(v0, v0.shape[-1:])\nreturn [v1]",
+        False,
+    )
+    exact, wanted = torch_fuzzer.eager(torch_fuzzer.in_double(case)), torch_fuzzer.eager(case)
+    assert exact is not None
+    assert wanted is not None
+    assert exact.gradients[0].dtype is torch.float64
+
+    def with_gradient(gradient: Any) -> torch_fuzzer.Outcome:
+        return replace(wanted, gradients=[gradient])
+
+    right = with_gradient(exact.gradients[0].float())
+    worse = with_gradient(2 * wanted.gradients[0] - right.gradients[0] + 1e-3)
+    assert torch_fuzzer.judged(case, right, wanted, case.n) is None
+    assert "gradient 0" in str(torch_fuzzer.judged(case, worse, wanted, case.n))
+    wrong = replace(right, shared=[not x for x in wanted.shared])
+    assert "memory is shared" in str(torch_fuzzer.judged(case, wrong, wanted, case.n))
 
 
 def test_only_errors_of_torch_itself_pass_for_graphs_it_cannot_capture(

@@ -237,9 +237,18 @@ def can_meet(a: Access, b: Access) -> bool:
     if a.map.index is b.map.index and a.map.domain is b.map.domain and a.width == b.width:
         return True
     one, other = Span(a.map.index, a.width, a.facts), Span(b.map.index, b.width, b.facts)
-    # A loop without iterations meets nobody, but what it names must exist when it is its turn.
-    return not never_meet(one, other) or _is_empty(a) or _is_empty(b)
+    # Who touches nothing meets nobody, but what it names must exist when it is its turn.
+    return not never_meet(one, other) or _touches_nothing(a) or _touches_nothing(b)
 
 
-def _is_empty(access: Access) -> bool:
-    return access.map is not None and any(n.value == 0 for n in access.map.domain.extents)
+def _touches_nothing(access: Access) -> bool:
+    """Whether its loop has no iterations, or its mask can never let it through."""
+    if access.map is None or access.facts is None:
+        return False
+    if any(n.value == 0 for n in access.map.domain.extents):
+        return True
+    if not access.masked or access.numel is None:
+        return False
+    last = access.facts.interval(access.map.index).hi
+    is_before = last is not None and last < 0
+    return is_before or access.facts.at_most(access.numel, access.map.index)

@@ -158,6 +158,17 @@ def test_calls_touch_whole_buffers() -> None:
     assert d.kind is DepKind.RAW
 
 
+@pytest.mark.parametrize("place", [-3, 16])
+def test_a_read_that_its_mask_never_lets_through_still_needs_the_buffer(place: int) -> None:
+    c = Cases()
+    c.copy("a", c.t, c.x, count=8)
+    with c.b.loop("b", [4]) as k:
+        mask = k.op("lt", k.index(k.vars[0]), k.index(0))
+        value = k.masked(mask, 0.0, lambda: k.load_at(c.t, k.vars[0] + place))
+        k.store_at(c.y, k.vars[0], value)
+    assert "RAW a->b data" in shown(c.done())
+
+
 def test_an_allocation_orders_but_carries_nothing() -> None:
     c = Cases()
     c.b.nop(c.t, name="empty")

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from treadle.frontends.torch.values import Index, Lazy, LoopWriter, Realised, Tensor
-from treadle.index import Expr, as_expr, floordiv, hint, mod, product_of
+from treadle.index import Expr, as_expr, floordiv, hint, maximum, mod, product_of
 from treadle.ir.build_body import Value
 from treadle.ir.types import Layout
 
@@ -104,7 +104,9 @@ def _common_step(layout: Layout, dims: Sequence[int]) -> Expr | None:
     if not real:
         return as_expr(1)
     for outer, inner in pairwise(real):
-        if layout.strides[outer] is not layout.strides[inner] * layout.sizes[inner]:
+        step = layout.strides[inner] * layout.sizes[inner]
+        # A step of at least 1 differs only where there are no elements.
+        if layout.strides[outer] is not step and layout.strides[outer] is not maximum(1, step):
             return None
     return layout.strides[real[-1]]
 
