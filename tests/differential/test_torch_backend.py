@@ -408,11 +408,31 @@ def test_a_graph_that_torch_cannot_capture_still_runs(monkeypatch: pytest.Monkey
 
 def test_what_dynamo_raises_for_itself_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*args: Any, **rest: Any) -> Any:
-        raise compat.DynamoError("traced again, please")
+        raise compat.FOR_DYNAMO[0]("traced again, please")
 
     monkeypatch.setattr(compat, "aot_compile", refuses)
-    with pytest.raises(compat.DynamoError, match="traced again"):
+    with pytest.raises(compat.FOR_DYNAMO[0], match="traced again"):
         torch.compile(lambda x: x * 33, backend="treadle")(torch.randn(3))
+
+
+def test_where_data_decides_what_torch_captures_dynamo_breaks_the_graph() -> None:
+    def function(x: Any) -> Any:
+        y = torch.ops.treadle_test.picked(x * 2)
+        return y + 1
+
+    @torch.library.custom_op("treadle_test::picked", mutates_args=())
+    def picked(x: torch.Tensor) -> torch.Tensor:
+        return x[: int(x[0])].clone()
+
+    @picked.register_fake
+    def fake(x: Any) -> Any:
+        return torch.empty(int(x[0].item()))
+
+    x = torch.tensor([1.0, 2.0, 3.0])
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        close(compiled(function)(x), function(x))
+    assert not [w for w in heard if "TOR0" in str(w.message)]
 
 
 def test_a_graph_that_cannot_be_compiled_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:

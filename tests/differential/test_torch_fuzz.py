@@ -44,7 +44,7 @@ def test_some_random_functions_agree(first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("first", range(100, 500, 100))
+@pytest.mark.parametrize("first", range(100, 300, 100))
 def test_many_random_functions_agree(first: int) -> None:
     done, failures = torch_fuzzer.fuzz(range(first, first + 100), 2 * SECONDS)
     assert done

@@ -51,7 +51,7 @@ class Watching:
                 decompositions=decompositions(),
             )
         except Exception as e:
-            if isinstance(e, compat.DynamoError) or not raised_by_torch(e):
+            if isinstance(e, compat.FOR_DYNAMO) or not raised_by_torch(e):
                 raise
             self.uncaptured += 1  # like the backend: what torch cannot capture, torch runs
             return gm  # type: ignore[no-any-return]

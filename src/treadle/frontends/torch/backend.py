@@ -62,7 +62,7 @@ def compile_with(
             decompositions=decompositions(),
             partition=partition_for(settings),
         )
-    except (TreadleError, compat.DynamoError):
+    except (TreadleError, *compat.FOR_DYNAMO):
         raise
     except Exception as e:
         return not_captured(gm, e, settings)

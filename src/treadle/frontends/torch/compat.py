@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import TorchDynamoException, exceptions_allowed_to_be_fallback
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-DynamoError = TorchDynamoException
-"""What Dynamo raises for itself: to trace again, to skip a function, to report."""
+FOR_DYNAMO = (TorchDynamoException, *exceptions_allowed_to_be_fallback)
+"""What Dynamo itself knows how to go on from: trace again, skip, break the graph there."""
 SHOW_INPUTS = ("is_input", "alias_of_input")
 """What AOTAutograd calls results that are inputs or views of them."""
 
