@@ -118,6 +118,12 @@ FOUND: dict[str, tuple[str, str]] = {
         "v1 = v0.cummax(-1).values - 2\nv2 = v1.chunk(2, 0)[0]\nv3 = v1[..., -1]\n"
         "v2.index_fill_(0, torch.tensor([1, 0]), 0)\nreturn [v3]",
     ),
+    "a window that begins where the sizes say": (
+        "x0 = torch.randn(2, 2 * n)",
+        "v0 = x0.tensor_split(2, -1)[-1]\n"
+        "v1 = v0.as_strided(v0.shape, v0.stride(), v0.storage_offset())\nx0.neg_()\n"
+        "v2 = v0.clamp(-3, 3)\nreturn [v1]",
+    ),
     "every other row, where there may be none": (
         "x0 = torch.randn(3, 4, n)",
         "return [(x0 + 1)[2:-1:2]]",

@@ -370,7 +370,7 @@ REDUCTIONS = [
         = torch.sort({x}, dim={d}, stable=True).values
         ! torch.argsort({x}, dim={d}, stable=True)
         ! torch.sort({x}, dim={d}, stable=True, descending=True).indices
-        = {x}.topk(1, {d}).values
+        = {x}.detach().topk(1, {d}).values
         = torch.diff({x}, dim={d})
         = {x}.contiguous().median({d}).values
         = {x}.kthvalue(1, {d}).values

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -145,7 +144,12 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     kwargs = template(graph, dict(node.kwargs), holes)
     val = node.meta.get("val")
     is_single = not isinstance(val, list | tuple)
-    call = TorchCall(_function(graph, node), args, kwargs, is_single)
+    function = graph.callable_of(node)
+    if node.target in RELATIVE and not isinstance(graph.value(node.args[0]), Opaque):
+        # The place it counts from may be known at run time only, like any other argument.
+        began = graph.sizes.expr(node.args[0].meta["val"].storage_offset())
+        function, args = RELATIVE[node.target], (_hole(graph, began, holes), *args)
+    call = TorchCall(function, args, kwargs, is_single)
     writes, values = [], []
     for position, one in enumerate([val] if is_single else val):
         value, buffer = _result(graph, node, one, holes)
@@ -210,14 +214,6 @@ FUNCTIONAL_FORMS = ("auto_functionalized", "auto_functionalized_v2")
 def is_torchs(function: Any) -> bool:
     """Whether an overload is one of torch's own, not of a library or a user."""
     return function.namespace in ("aten", "prims")
-
-
-def _function(graph: GraphLowering, node: Any) -> Callable[..., Any]:
-    """The Python function a node calls, told where things lie if the operator asks for that."""
-    relative = RELATIVE.get(node.target)
-    if relative is not None and not isinstance(graph.value(node.args[0]), Opaque):
-        return partial(relative, node.args[0].meta["val"].storage_offset())
-    return graph.callable_of(node)
 
 
 def _seen(began: Any, given: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
