@@ -523,3 +523,21 @@ def test_a_call_reads_what_its_view_shows_at_that_time(function: Any, is_dynamic
         theirs = ours[0].clone(), ours[1].clone()
         torch.testing.assert_close(run(*ours), function(*theirs), rtol=0, atol=0)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def bits_beside_numbers(x: Any) -> Any:
+    base = x + 1
+    return base, base.view(torch.float32)
+
+
+def bits_changed(x: Any) -> Any:
+    numbers = x.view(torch.float32) + 1
+    bits = numbers.view(torch.int32)
+    bits.add_(1)
+    return numbers, bits
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", [bits_beside_numbers, bits_changed])
+def test_the_bits_of_a_result_share_its_memory(function: Function, dynamic: bool) -> None:
+    agree(function, lambda: [grid(5, dtype=torch.int32)], dynamic=dynamic)

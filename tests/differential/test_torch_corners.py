@@ -26,6 +26,32 @@ def test_a_window_may_see_more_than_the_view_it_is_asked_of() -> None:
     torch.testing.assert_close(compiled(function)(x), function(x))
 
 
+put = torch.ops.aten.as_strided_scatter
+WINDOWS: dict[str, Function] = {
+    "beside a view": lambda x: torch.as_strided(torch.sin(x)[:, 1:], (3,), (1,), 3) * 2,
+    "before a view": lambda x: torch.as_strided((x + 1)[1:], (3,), (1,), 2),
+    "behind a view": lambda x: torch.as_strided(torch.sin(x)[:2], (3,), (1,), 9) * 2,
+    "between the elements of a view": lambda x: torch.as_strided(
+        torch.sin(x)[1:, 1::2], (3,), (1,)
+    ),
+    "of a transposed tensor": lambda x: torch.as_strided((x.t() + 1)[1:], (3,), (1,), 2),
+    "copied": lambda x: torch.as_strided_copy((x + 1).t()[1:], (3,), (1,), 2),
+    "a view with gaps changed": lambda x: put(torch.sin(x)[:, ::2], x[0, :3], (3,), (1,), 0),
+    "changed from before a view": lambda x: put(torch.sin(x)[1:], x[0, :3], (3,), (1,), 2),
+    "changed from before an input": lambda x: put(x[1:], x[0, :3], (3,), (1,), 2),
+    "overlapping windows changed": lambda x: put((x + 1).unfold(1, 3, 1), x[0, :3], (3,), (1,), 3),
+    "changed where it begins": lambda x: put((x + 1)[1:], x[0, :3], (3,), (1,)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_count_from_the_start_of_the_storage(name: str, dynamic: bool) -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    found = compiled(WINDOWS[name], dynamic=dynamic)(x)
+    torch.testing.assert_close(found, WINDOWS[name](x))
+
+
 @pytest.mark.parametrize("name", ["any", "all"])
 def test_no_dimensions_mean_each_element_by_itself(name: str) -> None:
     x = torch.tensor([[0.5, 0.0], [0.0, 2.0]])
@@ -203,3 +229,24 @@ def test_numbers_beside_narrow_floats_are_rounded_as_in_eager_mode(name: str, dt
     function = NARROW[name]
     x = torch.cat([torch.tensor([3.14, 3.140625, 0.1, -0.1]), torch.linspace(-4, 4, 999)]).to(dtype)
     assert torch.equal(compiled(function)(x), function(x))
+
+
+REFUSED: dict[str, Function] = {
+    "a slice too large": lambda x: x.slice_scatter(torch.ones(8, 4), 0, 1, 2),
+    "a slice too small": lambda x: x.slice_scatter(torch.ones(1, 4), 0, 0, 3),
+    "an empty slice": lambda x: x.slice_scatter(torch.ones(0, 4), 0, 0, 3),
+    "a slice too wide": lambda x: x.slice_scatter(torch.ones(2, 6), 0, 0, 2),
+    "a row too long": lambda x: x.select_scatter(torch.ones(6), 0, 0),
+    "a diagonal too short": lambda x: x.diagonal_scatter(torch.ones(2)),
+    "a negative power of whole numbers": lambda x: x.long() ** -1,
+    "negative powers of whole numbers": lambda x: torch._foreach_pow([x.long()], -1)[0],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_refused(name: str) -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    with pytest.raises(RuntimeError):
+        REFUSED[name](x)
+    with pytest.raises(RuntimeError):
+        compiled(REFUSED[name])(x)

@@ -16,7 +16,7 @@ import torch
 
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.parts import Part, compiled_parts
-from treadle.frontends.torch.values import Index, Lazy, Opaque, Realised
+from treadle.frontends.torch.values import Index, Lazy, Number, Opaque, Realised
 from treadle.index import Expr
 from treadle.ir.types import Buffer, Layout
 
@@ -104,6 +104,8 @@ def _hole(graph: GraphLowering, value: Any, holes: Holes) -> Any:
         return Window(position, where.layout)
     if isinstance(value, Expr):
         return value.value if value.value is not None else Hole(holes.add(value, value))
+    if isinstance(value, Number):
+        value = held(graph, value)
     if isinstance(value, Opaque):
         if value.name in graph.builder.buffers:
             holes.add(value.name, graph.builder.buffers[value.name])
@@ -113,6 +115,13 @@ def _hole(graph: GraphLowering, value: Any, holes: Holes) -> Any:
     if isinstance(value, list | tuple):
         return type(value)([_hole(graph, v, holes) for v in value])
     return value
+
+
+def held(graph: GraphLowering, number: Number) -> Any:
+    """A run-time number as the object Python computes."""
+    if number.held is None:
+        number.held = add_call(graph, number.node)
+    return number.held
 
 
 def describe(arg: Any) -> str:
@@ -189,9 +198,12 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
 def _exact_arguments(node: Any) -> frozenset[Any]:
     """The arguments that must have eager's strides, because somebody could tell.
 
-    Operators that are not ATen's may look at them, random numbers are drawn in their order, and
-    results that only torch holds lie as they do. What is changed in place lies where it lies.
+    Operators that are not ATen's may look at them, windows onto a storage do, random numbers are
+    drawn in their order, and results that only torch holds lie as they do. What is changed in
+    place lies where it lies.
     """
+    if node.target in RELATIVE:
+        return frozenset(node.args[:1])
     if not _tells_strides(node):
         return frozenset()
     return frozenset(node.all_input_nodes) - frozenset(mutated_arguments(node))
@@ -227,13 +239,33 @@ def _scattered(
 ) -> Any:
     """as_strided_scatter on a tensor that may lie anywhere in an arena.
 
-    torch counts `storage_offset` from the start of the storage; `began` is where the tensor lay
-    when the graph was captured.
+    torch counts `storage_offset` from the start of the storage, where `given` begins at `began`;
+    what the storage holds beside `given` cannot be seen in the result.
     """
-    result = torch.empty_strided(given.size(), given.stride(), dtype=given.dtype).copy_(given)
-    start = 0 if storage_offset is None else int(storage_offset - began)
-    result.as_strided(size, stride, start).copy_(source)
+    start = int(began if storage_offset is None else storage_offset)
+    window = (size, stride, start)
+    overlap = compat.internal_overlap(given)
+    if overlap == compat.OVERLAPS:  # eager then counts from the start of a dense copy
+        result = given.clone()
+        result.as_strided(*window).copy_(source)
+        return result
+    place = (given.size(), given.stride(), int(began))
+    memory = torch.empty(max(_end(*window), _end(*place)), dtype=given.dtype)
+    result = memory.as_strided(*place)
+    if overlap:
+        numbers = torch.arange(memory.numel()).as_strided(*place)
+        memory[numbers.reshape(-1)] = given.reshape(-1)
+    else:
+        result.copy_(given)
+    memory.as_strided(*window).copy_(source)
     return result
+
+
+def _end(sizes: Any, strides: Any, begin: int) -> int:
+    """The first place of a storage behind a window."""
+    if any(n == 0 for n in sizes):
+        return begin
+    return begin + 1 + sum((int(n) - 1) * int(s) for n, s in zip(sizes, strides, strict=True))
 
 
 aten = torch.ops.aten

@@ -14,6 +14,10 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 FOR_DYNAMO = (TorchDynamoException, *exceptions_allowed_to_be_fallback)
 """What Dynamo itself knows how to go on from: trace again, skip, break the graph there."""
+SYM_SQRT: Callable[..., Any] = torch._sym_sqrt  # type: ignore[attr-defined]
+"""The root of a number that sizes decide."""
+OVERLAPS = 1
+"""torch's word for a tensor whose elements certainly share places."""
 SHOW_INPUTS = ("is_input", "alias_of_input")
 """What AOTAutograd calls results that are inputs or views of them."""
 
@@ -62,6 +66,13 @@ def storage_key(tensor: Any) -> object:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
         return ("no storage", id(tensor))  # sparse ones, and subclasses that wrap others
+
+
+def internal_overlap(tensor: Any) -> int:
+    """Whether several elements lie in one place: 0 for no, OVERLAPS, or 2 if torch cannot tell."""
+    own: Any = torch
+    found: int = own._debug_has_internal_overlap(tensor)
+    return found
 
 
 def aot_compile(

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.calls import TorchCall, add_call
+from treadle.frontends.torch.calls import TorchCall, add_call, held
 from treadle.frontends.torch.compat import storage_key
 from treadle.frontends.torch.node import Node
 from treadle.frontends.torch.origins import origins_of
+from treadle.frontends.torch.owners import ask_owners
 from treadle.frontends.torch.parts import Compile
 from treadle.frontends.torch.promotion import known_type, our_type
 from treadle.frontends.torch.realise import (
@@ -27,9 +28,18 @@ from treadle.frontends.torch.realise import (
     write_loop,
 )
 from treadle.frontends.torch.regions import write_out_regions
+from treadle.frontends.torch.run_numbers import run_number
 from treadle.frontends.torch.symbols import Sizes, shown_sizes
 from treadle.frontends.torch.table import TABLE
-from treadle.frontends.torch.values import Index, Lazy, NotLowered, Opaque, Realised, Tensor
+from treadle.frontends.torch.values import (
+    Index,
+    Lazy,
+    NotLowered,
+    Number,
+    Opaque,
+    Realised,
+    Tensor,
+)
 from treadle.index import Symbol, as_expr, hint
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Program
@@ -71,6 +81,7 @@ def lower_graph(
     `compile_part` compiles graphs inside the graph; without it torch runs them.
     """
     write_out_regions(gm)
+    ask_owners(gm)
     banned: dict[str, str] = {}
     while True:
         try:
@@ -244,10 +255,13 @@ class GraphLowering:
                 return size if size.value is None else size.value
             except NotLowered:
                 return add_call(self, node)
+        if isinstance(val, float):
+            return val
         reason = self._reason_for_call(node, val)
         if reason is None:
             try:
-                value = self._by_table(node)
+                is_number = isinstance(val, torch.SymFloat)
+                value = run_number(self, node) if is_number else self._by_table(node)
                 self.out.lowered += 1
                 return value
             except NotLowered as e:
@@ -260,6 +274,8 @@ class GraphLowering:
         return add_call(self, node)
 
     def _reason_for_call(self, node: Any, val: Any) -> str | None:
+        if isinstance(val, torch.SymFloat):
+            return None
         if str(node.target) not in TABLE:
             return "no lowering"
         if node.name in self.banned:
@@ -320,12 +336,12 @@ class GraphLowering:
         if value.strides is None and isinstance(val, torch.Tensor):
             value.strides = self.sizes.exprs(val.stride())
         several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
-        is_shown = self._is_seen_twice(val)
+        is_shown = self.is_seen_twice(val)
         if several or is_too_long(value) or is_shown:
             self.realise(value, node.name, keep_gaps=is_shown)
         return value
 
-    def _is_seen_twice(self, val: Any) -> bool:
+    def is_seen_twice(self, val: Any) -> bool:
         """Whether several results show one memory: then what they show must be in memory."""
         if self._shown is None:
             self._shown = _shown_twice(self.gm.graph)
@@ -380,6 +396,8 @@ class GraphLowering:
 
     def _output(self, arg: Any, is_of_input: bool) -> Any:
         value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
+        if isinstance(value, Number):
+            return held(self, value)
         if not isinstance(value, Lazy | Realised):
             return value
         val = arg.meta.get("val")
@@ -390,7 +408,7 @@ class GraphLowering:
             where = self.realise(value, arg.name)
         else:
             wanted = self._wanted(val, is_of_input)
-            exact = self._exact(value, wanted, arg.name, self._is_seen_twice(val))
+            exact = self._exact(value, wanted, arg.name, self.is_seen_twice(val))
             where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
         if where.buffer.name not in self.builder.outputs:
             self.builder.returns(where.buffer)

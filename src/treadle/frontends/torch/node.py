@@ -21,6 +21,7 @@ from treadle.frontends.torch.values import (
     Lazy,
     LoopWriter,
     NotLowered,
+    Number,
     Realised,
     Tensor,
 )
@@ -158,8 +159,6 @@ def operand_value(k: LoopWriter, x: Any, at: Index, out: Index, compute: DType) 
     """An operand at a point of the result: a tensor broadcast there, or a number."""
     if isinstance(x, Lazy | Realised):
         return converted(x.load(k, broadcast_at(x.sizes, at, out)), compute)
-    if isinstance(x, Expr):
-        return converted(k.once(("size", x), lambda: k.index(x)), compute)
     return number(k, x, compute)
 
 
@@ -183,7 +182,11 @@ def is_repeated(n: Expr, out: Expr) -> bool:
 
 
 def number(k: LoopWriter, x: Any, dtype: DType) -> Value:
-    """A Python number as a constant of the given type, written once."""
+    """A number in the given type, written once: a constant, or what sizes decide at run time."""
+    if isinstance(x, Expr):
+        return converted(k.once(("size", x), lambda: k.index(x)), dtype)
+    if isinstance(x, Number):
+        return converted(x.load(k), dtype)
     if not isinstance(x, bool | int | float):
         raise NotLowered(f"a number of type {type(x).__name__}")
     if dtype is DType.BOOL:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.frontends.torch.node import Node, converted, operand_value
+from treadle.frontends.torch.node import Node, converted, number, operand_value
 from treadle.frontends.torch.registry import Lowering, lowers
-from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Tensor
+from treadle.frontends.torch.values import Index, LoopWriter, Tensor
 from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
@@ -79,13 +79,11 @@ def arange(c: Node, start: Any, end: Any = None, step: Any = 1, **given: Any) ->
     if whole:
         first, pace = as_expr(start), as_expr(step)
         return c.lazy(c.sizes, dtype, lambda k, at: converted(k.index(first + at[0] * pace), dtype))
-    if isinstance(start, Expr) or isinstance(step, Expr):
-        raise NotLowered("numbers that are known at run time only")
     wide = DType.F64
 
     def inner(k: LoopWriter, at: Index) -> Value:
         place = k.index(at[0]).to(wide)
-        return converted(k.constant(float(start), wide) + place * float(step), dtype)
+        return converted(number(k, start, wide) + place * number(k, step, wide), dtype)
 
     return c.lazy(c.sizes, dtype, inner)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.frontends.torch.node import Node
-from treadle.frontends.torch.ops_pointwise import times
+from treadle.frontends.torch.ops_pointwise import check_power, times
 from treadle.frontends.torch.promotion import DEFAULT, INT_TO_FLOAT
 from treadle.frontends.torch.registry import Lowering, lowers
 from treadle.frontends.torch.values import LoopWriter, Tensor
@@ -119,6 +119,9 @@ def lerp(c: Node, self: list[Tensor], tensors1: list[Tensor], weight: Any) -> li
 @lowers("aten._foreach_pow.Scalar", "aten._foreach_pow.ScalarList", "aten._foreach_pow.List")
 def power(c: Node, self: list[Tensor], exponent: Any) -> list[Tensor]:
     """self to the power of exponent."""
+    for x in self:
+        for one in exponent if isinstance(exponent, list) else [exponent]:
+            check_power(x.dtype, one)
     if exponent == 2:
         return each(c, lambda k, a, b: a * a, self, exponent)
     return each(c, lambda k, a, b: k.pow(a, b), self, exponent)

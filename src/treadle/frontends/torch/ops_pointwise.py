@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 
-from treadle.frontends.torch.node import Node
+from treadle.frontends.torch.node import Node, number
 from treadle.frontends.torch.promotion import ALWAYS_BOOL, DEFAULT, INT_TO_FLOAT, TORCH_TYPES
 from treadle.frontends.torch.registry import Lowering, lowers
-from treadle.frontends.torch.values import LoopWriter, NotLowered, Tensor
+from treadle.frontends.torch.run_numbers import ANY
+from treadle.frontends.torch.values import LoopWriter, NotLowered, Number, Tensor
+from treadle.index import Expr
 from treadle.ir.build_body import Value
+from treadle.ir.types import DType
 
 # aten name = body operation (the same name if left out), one result per element
 UNARY: Mapping[str, str] = {
@@ -134,18 +137,17 @@ def rounded(c: Node, x: Any) -> Any:
     """A Python number as an element of the result's type: eager mode adds narrow floats so."""
     if type(x) in (int, float) and c.dtype.is_low_precision:
         return torch.tensor(x, dtype=TORCH_TYPES[c.dtype]).item()
+    if isinstance(x, Expr | Number) and c.dtype.is_low_precision:
+        narrow = c.dtype
+        return Number(c.node, lambda k: number(k, x, narrow).to(DType.F64), ANY)
     return x
 
 
 def times(k: LoopWriter, x: Value, factor: Any) -> Value:
     """A value times a Python number."""
-    from treadle.frontends.torch.node import number
-
-    if isinstance(factor, int | float) and not isinstance(factor, bool):
-        return x if factor == 1 else x * number(k, factor, x.dtype)
-    if isinstance(factor, bool):
-        return x * number(k, factor, x.dtype)
-    raise NotLowered("a factor known at run time only")
+    if factor == 1 and factor is not True:
+        return x
+    return x * number(k, factor, x.dtype)
 
 
 @lowers("aten.mul.Tensor", "aten.mul.Scalar")
@@ -218,9 +220,16 @@ POWERS: Mapping[float, Callable[[LoopWriter, Value], Value]] = {
 """Powers eager computes without `pow`."""
 
 
+def check_power(dtype: DType, exponent: Any) -> None:
+    """NotLowered for what eager refuses: the operator says so, in a call."""
+    if not dtype.is_float and isinstance(exponent, int) and exponent < 0:
+        raise NotLowered("whole numbers have no negative powers")
+
+
 @lowers("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(c: Node, self: Any, exponent: Any) -> Tensor:
     """self to the power of exponent."""
+    check_power(c.dtype, exponent)
     is_float = c.dtype.is_float
     if isinstance(exponent, int | float) and is_float and float(exponent) in POWERS:
         fn = POWERS[float(exponent)]

@@ -20,7 +20,7 @@ from treadle.frontends.torch.ops_scatter import scattered
 from treadle.frontends.torch.ops_shape import inside
 from treadle.frontends.torch.registry import Lowering
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Tensor, as_index
-from treadle.index import Expr, as_expr
+from treadle.index import Expr, Facts, as_expr, product_of
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
 
@@ -35,8 +35,8 @@ ZERO = as_expr(0)
 class Window:
     """Where the places of a window along one dimension lie."""
 
-    size: int
-    out: int
+    size: Expr
+    out: Expr
     count: int
     step: int
     pad: int = 0
@@ -47,7 +47,8 @@ class Window:
         at = i * self.step + (n * self.spread - self.pad)
         tests: Tests = [(at, "ge", ZERO)] if n * self.spread < self.pad else []
         last = (self.out - 1) * self.step + n * self.spread - self.pad
-        return at, tests + ([(at, "lt", as_expr(self.size))] if last >= self.size else [])
+        is_inside = Facts().less(last, self.size)
+        return at, tests if is_inside else [*tests, (at, "lt", self.size)]
 
     @property
     def overlaps(self) -> int:
@@ -58,16 +59,16 @@ class Window:
         """The n-th window that may hold a place of the tensor, and what must hold if it does."""
         i = (at + self.pad) // self.step - n
         reach = at + self.pad - i * self.step
-        tests: Tests = [(i, "ge", ZERO), (i, "lt", as_expr(self.out))]
+        tests: Tests = [(i, "ge", ZERO), (i, "lt", self.out)]
         return i, [*tests, (reach, "lt", as_expr(self.count))]
 
     def width(self, k: LoopWriter, i: Expr, with_pad: bool) -> Value:
         """How many places the average counts, as an i64."""
         start = k.index(i * self.step - self.pad)
-        end = k.minimum(start + self.count, k.index(as_expr(self.size + self.pad)))
+        end = k.minimum(start + self.count, k.index(self.size + self.pad))
         if with_pad:
             return end - start
-        top = k.minimum(end, k.index(as_expr(self.size)))
+        top = k.minimum(end, k.index(self.size))
         return top - k.maximum(start, k.index(ZERO))
 
 
@@ -124,12 +125,11 @@ def _each(given: Any, rank: int, default: Sequence[int] = ()) -> list[int]:
     return numbers * rank if len(numbers) == 1 else numbers
 
 
-def _sizes(sizes: Index, rank: int) -> list[int]:
+def _sizes(sizes: Index, rank: int) -> Index:
     """The sizes that windows move over."""
-    known = [n.value for n in sizes[-rank:] if n.value is not None]
-    if len(known) < rank or any(n.value == 0 for n in sizes):
-        raise NotLowered("sizes known at run time only, or no elements")
-    return known
+    if any(n.value == 0 for n in sizes):
+        raise NotLowered("no elements")
+    return sizes[-rank:]
 
 
 def windows(
@@ -144,10 +144,15 @@ def windows(
 
 def adaptive_windows(rank: int, x: Index, out: Index) -> Windows:
     """The windows that divide the last dimensions into as many parts as the result has places."""
-    pairs = list(zip(_sizes(x, rank), _sizes(out, rank), strict=True))
-    if any(size % parts for size, parts in pairs):
-        return _small([Adaptive(*pair) for pair in pairs])
-    return _small([Window(size, parts, size // parts, size // parts) for size, parts in pairs])
+    found = zip(_sizes(x, rank), _sizes(out, rank), strict=True)
+    pairs = [(size.value, parts.value) for size, parts in found]
+    known = [(size, parts) for size, parts in pairs if size is not None and parts is not None]
+    if len(known) < rank:
+        raise NotLowered("parts of sizes known at run time only")
+    if any(size % parts for size, parts in known):
+        return _small([Adaptive(*pair) for pair in known])
+    each = [(size, parts, size // parts) for size, parts in known]
+    return _small([Window(as_expr(n), as_expr(parts), per, per) for n, parts, per in each])
 
 
 def _small(found: Windows) -> Windows:
@@ -245,7 +250,7 @@ def max_pool_backward(
     nothing = c.lazy(c.sizes, dtype, lambda k, at: number(k, 0, dtype))
 
     def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
-        where = as_index(k, indices.load(k, at), as_expr(math.prod(sizes)), wrap=False)
+        where = as_index(k, indices.load(k, at), product_of(sizes), wrap=False)
         place: list[Expr] = []
         for n in reversed(sizes[1:]):
             where, place = where // n, [where % n, *place]

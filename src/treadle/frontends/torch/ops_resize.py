@@ -16,7 +16,15 @@ from treadle.frontends.torch.node import Node, converted, in_memory, number
 from treadle.frontends.torch.ops_reduce import wide_type
 from treadle.frontends.torch.realise import write_loop
 from treadle.frontends.torch.registry import Lowering, lowers
-from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Tensor, as_index
+from treadle.frontends.torch.run_numbers import ANY
+from treadle.frontends.torch.values import (
+    Index,
+    LoopWriter,
+    NotLowered,
+    Number,
+    Tensor,
+    as_index,
+)
 from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
@@ -31,24 +39,26 @@ Tap = tuple[Expr, "Value | None"]
 class Axis:
     """One resized dimension: its sizes, and how many input places one output place is wide."""
 
-    size: int
-    out: int
-    scale: float
+    size: Expr
+    scale: float | Number
     aligned: bool
     wide: DType
 
     def real(self, k: LoopWriter, i: Expr) -> Value:
         """The input coordinate of an output place, as a number between places."""
         at = converted(k.index(i), self.wide)
-        if self.aligned:
-            return at * self.scale
-        return (at + 0.5) * self.scale - 0.5
+        scale = self.step(k)
+        return at * scale if self.aligned else (at + 0.5) * scale - 0.5
+
+    def step(self, k: LoopWriter) -> Value:
+        """How many input places one output place is wide."""
+        return number(k, self.scale, self.wide)
 
     def place(self, k: LoopWriter, value: Value) -> Expr:
         """A whole number as an index, kept inside."""
         low, high = number(k, 0, DType.I64), number(k, self.size - 1, DType.I64)
         inside = k.minimum(k.maximum(value, low), high)
-        return as_index(k, inside, as_expr(self.size), wrap=False)
+        return as_index(k, inside, self.size, wrap=False)
 
 
 Taps = Callable[[LoopWriter, Axis, Expr], list[Tap]]
@@ -85,31 +95,44 @@ def cubic(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
 
 def nearest(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
     """The place below."""
-    at = converted(k.index(i), axis.wide) * axis.scale
+    at = converted(k.index(i), axis.wide) * axis.step(k)
     return [(axis.place(k, k.to_int("floor", at)), None)]
 
 
 def nearest_exact(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
     """The nearest place."""
-    at = (converted(k.index(i), axis.wide) + 0.5) * axis.scale
+    at = (converted(k.index(i), axis.wide) + 0.5) * axis.step(k)
     return [(axis.place(k, k.to_int("floor", at)), None)]
 
 
 def axes(x: Index, out: Index, scales: Sequence[Any], aligned: bool, wide: DType) -> list[Axis]:
     """The resized dimensions: all but the first two."""
-    sizes, outs = [[n.value for n in shape[2:]] for shape in (x, out)]
-    if any(not n for n in (*sizes, *outs)) or any(n.value == 0 for n in (*x, *out)):
-        raise NotLowered("sizes known at run time only, or no elements")
-    given = list(scales) + [None] * len(sizes)
-    made = []
-    for size, n, scale in zip(sizes, outs, given, strict=False):
-        assert size is not None
-        assert n is not None
-        ratio = size / n if scale is None or scale <= 0 else 1.0 / float(scale)
-        if aligned:
-            ratio = (size - 1) / (n - 1) if n > 1 else 0.0
-        made.append(Axis(size, n, _rounded(ratio, wide), aligned, wide))
-    return made
+    if any(n.value == 0 for n in (*x, *out)):
+        raise NotLowered("no elements")
+    pairs = list(zip(x[2:], out[2:], strict=True))
+    given = list(scales) + [None] * len(pairs)
+    return [
+        Axis(size, _scale(size, n, scale, aligned, wide), aligned, wide)
+        for (size, n), scale in zip(pairs, given, strict=False)
+    ]
+
+
+def _scale(size: Expr, n: Expr, scale: Any, aligned: bool, wide: DType) -> float | Number:
+    """How many of the `size` input places one of the `n` output places is wide."""
+    if not aligned and isinstance(scale, int | float) and scale > 0:
+        return _rounded(1.0 / float(scale), wide)
+    if scale is not None and not isinstance(scale, int | float):
+        raise NotLowered("a scale known at run time only")
+    if aligned:
+        size, n = size - 1, n - 1
+    if size.value is not None and n.value is not None:
+        return _rounded(size.value / n.value if n.value else 0.0, wide)
+
+    def write(k: LoopWriter) -> Value:
+        some = k.maximum(number(k, n, DType.F64), k.constant(1.0, DType.F64))
+        return number(k, size, DType.F64) / some
+
+    return Number(None, write, ANY)
 
 
 def _rounded(value: float, dtype: DType) -> float:
@@ -211,9 +234,8 @@ def replication_pad_backward(c: Node, grad: Tensor, self: Tensor, padding: Seque
     if grad.dtype.is_low_precision or not all(isinstance(p, int) for p in padding):
         raise NotLowered("narrow floats, or amounts known at run time only")
     rank, dtype = len(self.sizes), c.dtype
-    sizes = [n.value for n in self.sizes]
-    if any(not n for n in sizes):
-        raise NotLowered("sizes known at run time only, or no elements")
+    if any(n.value == 0 for n in self.sizes):
+        raise NotLowered("no elements")
     target = c.buffer()
     nothing = c.lazy(c.sizes, dtype, lambda k, at: number(k, 0, dtype))
     name = c.graph.fresh_op(c.name)
@@ -222,7 +244,7 @@ def replication_pad_backward(c: Node, grad: Tensor, self: Tensor, padding: Seque
         place = list(k.at)
         for n in range(len(padding) // 2):
             d = rank - 1 - n
-            axis = Axis(sizes[d] or 1, 1, 1.0, False, DType.F32)
+            axis = Axis(self.sizes[d], 1.0, False, DType.F32)
             place[d] = axis.place(k, k.index(k.at[d] - padding[2 * n]))
         k.store(target, tuple(place), grad.load(k, k.at), "atomic_add")
     return in_memory(target)

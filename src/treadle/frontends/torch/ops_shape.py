@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from treadle.frontends.torch.node import Node, converted, in_memory, number
 from treadle.frontends.torch.ops_views import along, start_of, strided
 from treadle.frontends.torch.realise import write_loop
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.values import Index, Lazy, LoopWriter, NotLowered, Realised, Tensor
-from treadle.index import Expr, as_expr, floordiv, mod
+from treadle.index import Expr, as_expr, floordiv, hint, mod
 from treadle.ir.build_body import Value
 from treadle.ir.types import Layout
 
@@ -135,6 +137,17 @@ def replaced(
     return c.lazy(x.sizes, x.dtype, inner, [x, source])
 
 
+def check_fits(source: Tensor, view: Any, x: Tensor, *args: Any) -> None:
+    """NotLowered if `source` is not as large as what it replaces: the operator says so, in a call.
+
+    Asked of the sizes the graph was captured with, on which torch guards.
+    """
+    likely = [hint(a) if isinstance(a, Expr) else a for a in args]
+    shown = view(torch.empty([hint(n) for n in x.sizes], device="meta"), *likely).shape
+    if list(shown) != [hint(n) for n in source.sizes]:
+        raise NotLowered("what is put in does not fit")
+
+
 @lowers("aten.slice_scatter.default")
 def slice_scatter(
     c: Node,
@@ -147,6 +160,7 @@ def slice_scatter(
 ) -> Tensor:
     """self with a range along one dimension replaced by src."""
     d = along(self, dim)
+    check_fits(src, torch.ops.aten.slice.Tensor, self, d, start, end, step)
     if any(n.value == 0 for n in src.sizes):
         return self
     begin = start_of(start, self.sizes[d])
@@ -167,6 +181,7 @@ def slice_scatter(
 def select_scatter(c: Node, self: Tensor, src: Tensor, dim: int, index: Any) -> Tensor:
     """self with one place along a dimension replaced by src."""
     d = along(self, dim)
+    check_fits(src, torch.select, self, d, index)
     chosen = start_of(index, self.sizes[d])
 
     def tests(at: Index) -> list[tuple[Expr, str, Expr]]:
@@ -182,6 +197,7 @@ def diagonal_scatter(
     """self with a diagonal replaced by src."""
     first, second = along(self, dim1), along(self, dim2)
     others = [d for d in range(len(self.sizes)) if d not in (first, second)]
+    check_fits(src, torch.diagonal, self, offset, dim1, dim2)
     down, right = max(-offset, 0), max(offset, 0)
     if any(n.value == 0 for n in src.sizes):
         return self

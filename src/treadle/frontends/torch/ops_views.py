@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from treadle.frontends.torch.compat import storage_key
 from treadle.frontends.torch.node import Node, broadcast_at, is_repeated
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
-from treadle.frontends.torch.values import Index, Lazy, LoopWriter, NotLowered, Realised, Tensor
+from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
 from treadle.index import Expr, Facts, as_expr, maximum, product_of
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
@@ -51,6 +48,8 @@ def view_as_type(c: Node, self: Tensor, dtype: object) -> Tensor:
         return self
     if to.bits != self.dtype.bits or DType.BOOL in (to, self.dtype):
         raise NotLowered("the bits are read as another width")
+    if c.graph.is_seen_twice(c.val):
+        raise NotLowered("it is returned beside a tensor of another type in the same memory")
     inner = _bits(self, to)
     return c.lazy(self.sizes, to, inner, [self])
 
@@ -311,14 +310,7 @@ def as_strided(
     strides = tuple([as_expr(s) for s in stride])
     begin = c.graph.sizes.expr(node.meta["val"].storage_offset())
     asked = begin if storage_offset is None else as_expr(storage_offset)
-    try:
-        return _window(c, self, node, strides, asked)
-    except NotLowered:
-        # It may see more of the memory than the view it is asked of.
-        owner = _owner(c, node)
-        if owner is node or not isinstance(c.graph.value(owner), Lazy | Realised):
-            raise
-        return _window(c, c.graph.value(owner), owner, strides, asked)
+    return _window(c, self, node, strides, asked)
 
 
 def _window(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Realised:
@@ -333,16 +325,6 @@ def _window(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Reali
     if not (Facts().nonnegative(seen.lowest) and Facts().at_most(seen.span, whole)):
         raise NotLowered("the window may reach beyond the tensor")
     return Realised(where.buffer, seen)
-
-
-def _owner(c: Node, node: Any) -> Any:
-    """The node that a node is a view of, through all views in between."""
-    mine = storage_key(node.meta["val"])
-    for other in node.graph.nodes:
-        val = other.meta.get("val")
-        if isinstance(val, torch.Tensor) and storage_key(val) == mine:
-            return other
-    return node
 
 
 @lowers("aten.repeat.default")

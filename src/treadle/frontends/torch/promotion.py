@@ -13,7 +13,7 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 from torch._prims_common import elementwise_dtypes
 
-from treadle.frontends.torch.values import Lazy, NotLowered, Realised
+from treadle.frontends.torch.values import Lazy, NotLowered, Number, Realised
 from treadle.index import Expr
 from treadle.ir.types import DTYPES, DType, dtype
 
@@ -49,6 +49,8 @@ def _key(operand: Any) -> tuple[str, bool]:
         return operand.dtype.text, not operand.sizes
     if isinstance(operand, Expr):
         return NUMBERS[int], True
+    if isinstance(operand, Number):
+        return NUMBERS[float], True
     if type(operand) not in NUMBERS:
         raise NotLowered(f"{type(operand).__name__} is no element-wise operand")
     return NUMBERS[type(operand)], True

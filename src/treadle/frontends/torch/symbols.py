@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from treadle.frontends.torch.values import NotLowered
 from treadle.index import Expr, Facts, Symbol, as_expr, floordiv, maximum, minimum, mod, size
 
 BIG = 2**62
+EXACT = 2**12
+"""Numerators below this, times any size of a tensor, are exact in an f64."""
 
 
 class Sizes:
@@ -120,6 +123,23 @@ def _modular(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
     return mod(floordiv(base, divisor), modulus)
 
 
+def _whole_part(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+    """The whole part of a size times a fraction such as 1.5, whose products are exact."""
+    factors = args[0].args if type(args[0]).__name__ == "Mul" else (args[0],)
+    fraction, whole = Fraction(1), as_expr(1)
+    for f in factors:
+        if f.is_Float or f.is_Integer:
+            fraction *= Fraction(float(f))
+        elif type(f).__name__ == "ToFloat":
+            whole = whole * sizes.of_sympy(f.args[0])
+        else:
+            raise NotLowered(f"the size {args[0]} is not an index expression")
+    is_exact = 0 < fraction.numerator < EXACT and fraction.denominator < EXACT
+    if not is_exact or not Facts().interval(whole).nonnegative:
+        raise NotLowered(f"the size {args[0]} is not an index expression")
+    return floordiv(whole * fraction.numerator, as_expr(fraction.denominator))
+
+
 def _extreme(pick: Callable[..., Expr]) -> Callable[[Sizes, tuple[Any, ...]], Expr]:
     def convert(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
         first, *rest = [sizes.of_sympy(a) for a in args]
@@ -140,6 +160,8 @@ CONVERSIONS: Mapping[str, Callable[[Sizes, tuple[Any, ...]], Expr]] = {
     "Mod": _remainder,
     "PythonMod": _remainder,
     "ModularIndexing": _modular,
+    "TruncToInt": _whole_part,
+    "FloorToInt": _whole_part,
     "Min": _extreme(minimum),
     "Max": _extreme(maximum),
 }

@@ -2,6 +2,7 @@
 
     Realised   a window onto a buffer: sizes, strides, offset
     Lazy       a computation of one element that no loop has been written for yet
+    Number     a fraction that sizes decide: computed inside the loops that use it
     Opaque     a Python object that exists at run time only (complex tensors, data-dependent sizes)
 
 Views are new windows, or index maps in front of a computation: they never copy. A `Lazy` is a
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from treadle.index import Domain, Expr, Facts
 from treadle.ir.body import Body, Scalar, Stmt, value_symbol
@@ -178,6 +179,23 @@ class Opaque:
     name: str
     looks_into: tuple[Buffer, ...] = ()
     """The buffers whose memory it shows, if it is a view: who reads it reads them."""
+
+
+@dataclass(eq=False)
+class Number:
+    """A fraction that is known at run time only, and how a loop computes it, as an f64."""
+
+    node: Any
+    """The node that stands for it in the graph: what a call is given is computed by Python."""
+    write: Callable[[LoopWriter], Value]
+    range: tuple[float, float]
+    """Between which numbers it lies."""
+    held: Opaque | None = None
+    """The object Python computes, once a call has asked for it."""
+
+    def load(self, k: LoopWriter) -> Value:
+        """The number, written once."""
+        return k.once(("run-time number", id(self)), lambda: self.write(k))
 
 
 Tensor: TypeAlias = "Lazy | Realised"
