@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from treadle.frontends.torch.compat import storage_key
+from treadle.frontends.torch.symbols import is_unbacked
 
 aten = torch.ops.aten
 WINDOWS = (aten.as_strided.default, aten.as_strided_copy.default)
@@ -37,13 +38,15 @@ def _ask(node: Any, owners: dict[object, Any]) -> bool:
     view = node.args[0]
     val = view.meta.get("val")
     owner = owners.get((storage_key(val), val.dtype), view) if val is not None else view
-    if owner is view:
+    if owner is view or len(node.args) < 3:
         return False
     _, size, stride, *rest = node.args
     begin = rest[0] if rest else node.kwargs.get("storage_offset")
     if begin is None:
         begin = val.storage_offset()
         if not isinstance(begin, int):
+            if any(map(is_unbacked, begin.node.expr.free_symbols)):
+                return False
             with node.graph.inserting_before(node):
                 made = node.graph.call_function(aten.sym_storage_offset.default, (view,))
             made.meta["val"] = begin
