@@ -15,7 +15,7 @@ from torch_strictly import compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 from treadle.core.errors import UsageError  # noqa: E402
-from treadle.frontends.torch import backend, compat  # noqa: E402
+from treadle.frontends.torch import backend, compat, decompositions  # noqa: E402
 from treadle.frontends.torch import compile as compiling  # noqa: E402
 from treadle.frontends.torch.table import TABLE  # noqa: E402
 
@@ -404,6 +404,20 @@ def test_a_graph_that_torch_cannot_capture_still_runs(monkeypatch: pytest.Monkey
     torch._dynamo.reset()
     with pytest.raises(Exception, match=r"TOR005.*not these sizes"):
         compiled(function)(x, into)
+
+
+def test_a_step_of_ours_that_fails_inside_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> Any:
+        raise RuntimeError("not in this form")
+
+    def function(x: Any) -> Any:
+        return x.index_fill(0, torch.tensor([1]), 34.0)
+
+    monkeypatch.setattr(decompositions, "_index_fill_tensor", fails)
+    x = torch.linspace(-1, 1, 5)
+    with pytest.warns(UserWarning, match=r"TOR005: .*decompositions.py, a step of Treadle's"):
+        found = torch.compile(function, backend="treadle")(x)
+    close(found, function(x))
 
 
 def test_what_dynamo_raises_for_itself_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +37,9 @@ from treadle.schedule.pipeline import run_pipeline
 
 MOST_COMPILED = 256
 REPRODUCE = "reproduce with: "
+CAPTURE = "torch's AOTAutograd cannot take it"
+OWN_STEPS = ("decompositions.py", "partition.py")
+"""What torch calls of ours while it captures a graph."""
 NEVER = "(?!)"
 """A pattern that matches nothing."""
 
@@ -201,13 +206,23 @@ def not_captured(
     gm: torch.fx.GraphModule, error: Exception, settings: Settings
 ) -> Callable[..., Any]:
     """The graph as Dynamo captured it, run by torch, if AOTAutograd cannot take it (TOR005)."""
-    reason = f"torch's AOTAutograd cannot take it: {_in_one_line(error)}"
+    step = _own_step(error)
+    whose = f"{step}, a step of Treadle's inside torch's AOTAutograd, fails" if step else CAPTURE
+    reason = f"{whose}: {_in_one_line(error)}"
     line = _line_of(gm, reason)
     if settings.wants_errors:
         place = f" (at {line})" if line else ""
         raise CompileError(f"a graph was not compiled{place}: {reason}", code="TOR005") from error
     _warn("TOR005", reason, line)
     return gm
+
+
+def _own_step(error: Exception) -> str | None:
+    """The part of Treadle that torch called while it captured the graph, if the error is its."""
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    here = Path(__file__).parent
+    ours = [f.name for f in files if f.parent == here and f.name in OWN_STEPS]
+    return ours[-1] if ours else None
 
 
 def _in_one_line(error: Exception) -> str:
