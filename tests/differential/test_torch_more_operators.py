@@ -124,7 +124,10 @@ RANKS: dict[str, Function] = {
     "median along": lambda x: (*x.median(1), *x.median(0, keepdim=True)),
     "nanmedian": lambda x: x.nanmedian(),
     "nanmedian along": lambda x: (*x.nanmedian(1), *x.nanmedian(0, keepdim=True)),
-    "third smallest": lambda x: (*x.kthvalue(3, 1), *x.kthvalue(1, 0, keepdim=True)),
+    "third smallest": lambda x: (
+        x.detach().kthvalue(3, 1)[0] + x[:, 0],
+        x.detach().kthvalue(1, 0, keepdim=True)[0],
+    ),
 }
 
 
@@ -203,3 +206,28 @@ def test_common_divisors_and_multiples_are_loops(dtype: Any) -> None:
     a = torch.randint(-120, 120, (40,)).to(dtype)
     b = torch.cat([torch.zeros(3), torch.randint(-9, 9, (37,))]).to(dtype)
     agree(lambda a, b: (torch.gcd(a, b), torch.lcm(a // 9, b), torch.gcd(a, a)), a, b)
+
+
+def test_a_product_and_a_sum_that_are_rounded_once_are_generated() -> None:
+    prims = pytest.importorskip("torch._inductor.inductor_prims")
+    if not hasattr(prims, "fma"):
+        pytest.skip("this torch has no such operator")
+    agree(lambda x: prims.fma(x.detach(), x.detach() * 3, x.detach() + 1), torch.randn(7))
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_the_backward_of_weight_norm_is_generated(dim: int) -> None:
+    v, g = torch.randn(3, 4, 5), torch.rand([n if d == dim else 1 for d, n in enumerate((3, 4, 5))])
+    agree(lambda v, g: torch._weight_norm(v, g, dim), v.requires_grad_(), g.requires_grad_())
+
+
+WINDOWS: dict[str, Function] = {
+    "all of it": lambda x: torch.as_strided_scatter(x * 2, x.reshape(5, 4) + 1, (5, 4), (4, 1)),
+    "the middle": lambda x: torch.as_strided_scatter(x * 2, x[:2, :3] + 1, (2, 3), (3, 1), 6),
+    "the end": lambda x: torch.as_strided_scatter(x * 2, x[0] + 1, (5,), (1,), 15),
+}
+
+
+@pytest.mark.parametrize("what", WINDOWS)
+def test_windows_that_lie_row_by_row_are_replaced_by_loops(what: str) -> None:
+    agree(WINDOWS[what], torch.randn(4, 5))

@@ -104,9 +104,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "adaptive pooling of volumes": (lambda x: F.adaptive_avg_pool3d(x, (2, 2, 3)), (VOLUME,)),
     "sort": (lambda x: torch.sort(x, dim=1, stable=True), (TWICE,)),
     "sort downwards": (lambda x: torch.sort(x, dim=1, descending=True, stable=True), (TWICE,)),
-    "sort along the first": (lambda x: torch.sort(x, 0)[0] * 2, (X,)),
-    "the largest three": (lambda x: torch.topk(x, 3, 1), (X,)),
-    "the smallest two down": (lambda x: torch.topk(x, 2, 0, largest=False), (X,)),
+    "sort along the first": (lambda x: torch.sort(x.detach(), 0)[0] * 2, (X,)),
+    "the largest three": (lambda x: torch.topk(x.detach(), 3, 1)[0], (X,)),
+    "the smallest two down": (lambda x: torch.topk(x.detach(), 2, 0, largest=False)[0], (X,)),
     "running maximum": (lambda x: torch.cummax(x, 1), (TWICE,)),
     "running minimum": (lambda x: torch.cummin(x, 0), (TWICE,)),
 }
@@ -137,10 +137,20 @@ def test_a_stable_sort_of_narrow_floats_keeps_equal_ones_in_eagers_order(descend
     assert calls_of(function, x) == {}
 
 
-def test_an_unstable_sort_of_narrow_floats_stays_a_call() -> None:
-    x = torch.randint(-9, 9, (3, 200)).bfloat16()
-    calls = calls_of(lambda x: torch.sort(x.detach(), dim=1)[0], x)
-    assert "up to eager" in calls["aten.sort.default"]
+UNSTABLE: dict[str, Callable[[Any], Any]] = {
+    "sort": lambda x: torch.sort(x, 1),
+    "topk": lambda x: torch.topk(x, 5, 1),
+    "kthvalue": lambda x: torch.kthvalue(x, 3, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("name", UNSTABLE)
+def test_of_equal_elements_eager_chooses_where_somebody_looks(name: str, dtype: Any) -> None:
+    x = torch.randint(0, 3, (4, 84)).to(dtype)
+    calls = calls_of(lambda x: tuple(UNSTABLE[name](x.detach())), x)
+    assert "up to eager" in calls[f"aten.{name}.default"]
+    assert calls_of(lambda x: UNSTABLE[name](x.detach())[0] * 2, x) == {}
 
 
 def test_max_pooling_of_nothing_but_minus_infinity_gives_a_place_inside() -> None:

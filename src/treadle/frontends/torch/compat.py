@@ -18,6 +18,8 @@ SYM_SQRT: Callable[..., Any] = torch._sym_sqrt  # type: ignore[attr-defined]
 """The root of a number that sizes decide."""
 OVERLAPS = 1
 """torch's word for a tensor whose elements certainly share places."""
+LATER = ("prims.fma.default",)
+"""Overloads that are there only once torch has loaded its own compiler, as for optimizers."""
 SHOW_INPUTS = ("is_input", "alias_of_input")
 """What AOTAutograd calls results that are inputs or views of them."""
 
@@ -243,6 +245,8 @@ def as_elements(tensor: Any, element: torch.dtype) -> Any:
 
 def has_overload(name: str) -> bool:
     """Whether this torch has an overload called `name` (`aten.add.Tensor`)."""
+    if name in LATER:
+        return True
     library, packet, overload = name.split(".")
     found = getattr(getattr(torch.ops, library), packet, None)
     return found is not None and overload in found.overloads()

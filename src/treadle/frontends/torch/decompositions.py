@@ -103,7 +103,18 @@ def _places_of(mask: Any) -> Any:
     return aten.sub.Scalar(aten.cumsum.default(aten.reshape.default(mask, [-1]), 0), 1)
 
 
+def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    if v.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    others = [d for d in range(v.dim()) if d != dim]
+    along = aten.sum.dim_IntList(aten.mul.Tensor(grad, v), others, True)
+    straight = aten.div.Tensor(along, aten.mul.Tensor(norms, norms))
+    turned = aten.sub.Tensor(grad, aten.mul.Tensor(v, straight))
+    return aten.mul.Tensor(turned, aten.div.Tensor(g, norms)), aten.div.Tensor(along, norms)
+
+
 LOOPS = {
+    aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.masked_scatter.default: _masked_scatter,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
 }

@@ -316,6 +316,12 @@ def addcmul(c: Node, self: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1
     return c.pointwise(lambda k, x, a, b, v: x + v * a * b, self, tensor1, tensor2, value)
 
 
+@lowers("prims.fma.default")
+def fma(c: Node, a: Any, b: Any, addend: Any) -> Tensor:
+    """a * b + addend, rounded once."""
+    return c.pointwise(lambda k, x, y, z: k.op("fma", x, y, z), a, b, addend)
+
+
 @lowers("aten.addcdiv.default")
 def addcdiv(c: Node, self: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
     """self + value * tensor1 / tensor2."""

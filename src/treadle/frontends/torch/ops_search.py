@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.frontends.torch.node import Node, converted, in_memory, number, operand_value
 from treadle.frontends.torch.ops_reduce import placed
-from treadle.frontends.torch.ops_sort import ties_are_rare
+from treadle.frontends.torch.ops_sort import places_are_unseen
 from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import (
@@ -92,7 +92,6 @@ class Ordered:
         rank = len(x.sizes)
         if not rank or any(n.value == 0 for n in x.sizes):
             raise NotLowered("no dimensions or no elements")
-        ties_are_rare(x)
         self.c, self.x, self.d = c, x, dim % rank
         kept = [e for e in range(rank) if e != self.d]
         make, fresh = c.graph.builder.buffer, c.graph.fresh
@@ -131,13 +130,21 @@ def kthvalue(
     c: Node, self: Tensor, k: Any, dim: int = -1, keepdim: bool = False
 ) -> tuple[Tensor, ...]:
     """The k-th smallest along a dimension, and where it was."""
+    places_are_unseen(c)
     chosen = as_expr(k) - 1
     return Ordered(c, self, dim).picked(lambda writer, rest: chosen, keepdim)
+
+
+def ties_are_rare(c: Node, x: Tensor) -> None:
+    """NotLowered if which of equal elements is the middle one matters, and some are likely."""
+    if x.dtype not in (DType.F32, DType.F64):
+        places_are_unseen(c)
 
 
 @lowers("aten.median.dim")
 def median_dim(c: Node, self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, ...]:
     """The lower middle element along a dimension, the first NaN if there is one."""
+    ties_are_rare(c, self)
     rows = Ordered(c, self, dim)
     first_nan = _first_nan(c, self, rows.d)
     size = self.sizes[rows.d]
@@ -202,6 +209,7 @@ def _middle_of_numbers(rows: Ordered, size: Expr) -> Rank:
 @lowers("aten.nanmedian.dim")
 def nanmedian_dim(c: Node, self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, ...]:
     """The lower middle element along a dimension, NaN left out."""
+    ties_are_rare(c, self)
     rows = Ordered(c, self, dim)
     return rows.picked(_middle_of_numbers(rows, self.sizes[rows.d]), keepdim)
 

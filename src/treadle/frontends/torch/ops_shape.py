@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from treadle.frontends.torch.node import Node, converted, in_memory, number
+from treadle.frontends.torch.node import Node, converted, in_memory, number, sizes_of
 from treadle.frontends.torch.ops_views import along, start_of, strided
 from treadle.frontends.torch.realise import write_loop
 from treadle.frontends.torch.registry import lowers
+from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import Index, Lazy, LoopWriter, NotLowered, Realised, Tensor
 from treadle.index import Expr, as_expr, floordiv, hint, mod
 from treadle.ir.build_body import Value
-from treadle.ir.types import Layout
+from treadle.ir.types import Layout, row_major_strides
 
 ZERO, ONE = as_expr(0), as_expr(1)
 
@@ -214,3 +215,36 @@ def diagonal_scatter(
         return (*[at[d] for d in others], at[first] - down)
 
     return replaced(c, self, src, tests, place)
+
+
+@lowers("aten.as_strided_scatter.default")
+def as_strided_scatter(
+    c: Node, self: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None
+) -> Tensor:
+    """self with a window onto its memory replaced by src, if both lie row by row."""
+    val = c.node.args[0].meta["val"]
+    sizes = c.graph.sizes
+    mine = Layout(self.sizes, sizes.exprs(val.stride()), sizes.expr(val.storage_offset()))
+    begin = mine.offset if storage_offset is None else as_expr(storage_offset)
+    window = Layout(sizes_of(size), sizes_of(stride), begin)
+    if not (_is_row_major(mine) and _is_row_major(window) and window.sizes == tuple(src.sizes)):
+        raise NotLowered("memory that does not lie row by row")
+    first, count = begin - mine.offset, window.numel
+    if first.value == 0 and count is mine.numel:
+        return _as_type(reshape(src, self.sizes), self.dtype)
+    flat = reshape(src, [count])
+
+    def tests(at: Index) -> list[tuple[Expr, str, Expr]]:
+        place = mine.index(at) - mine.offset
+        found = [] if first.value == 0 else [(place, "ge", first)]
+        return found + ([] if first + count is mine.numel else [(place, "lt", first + count)])
+
+    return replaced(c, self, flat, tests, lambda at: (mine.index(at) - begin,))
+
+
+def _is_row_major(layout: Layout) -> bool:
+    """Whether elements, of which there are some, lie row by row."""
+    steps = zip(layout.sizes, layout.strides, row_major_strides(layout.sizes), strict=True)
+    return all(n.value != 0 for n in layout.sizes) and all(
+        a is b or n.value == 1 for n, a, b in steps
+    )

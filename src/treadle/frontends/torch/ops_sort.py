@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from treadle.frontends.torch.node import Node, converted, in_memory
@@ -39,14 +40,15 @@ def sort(
 ) -> tuple[Tensor, ...]:
     """Values in order along a dimension, equal ones as they stood, and where each came from."""
     if not stable:
-        ties_are_rare(self)
+        places_are_unseen(c)
     return _in_order(c, self, dim, descending)
 
 
-def ties_are_rare(x: Tensor) -> None:
-    """Where equal elements are common, their order in an unstable sort stays eager's own."""
-    if x.dtype not in (DType.F32, DType.F64):
-        raise NotLowered("equal elements are common, and their order is up to eager")
+def places_are_unseen(c: Node) -> None:
+    """NotLowered if somebody looks where elements came from: of equal ones, eager decides."""
+    for user in c.node.users:
+        if user.target is not operator.getitem or (user.args[1] == 1 and user.users):
+            raise NotLowered("the order of equal elements is up to eager, and somebody looks at it")
 
 
 @lowers("aten.topk.default")
@@ -56,7 +58,7 @@ def topk(
     """The first k of the values in order: a window onto them."""
     if any(n.value == 0 for n in c.sizes):
         raise NotLowered("no elements")
-    ties_are_rare(self)
+    places_are_unseen(c)
     found = _in_order(c, self, dim, largest)
     return tuple([_first(c, one) for one in found])
 
