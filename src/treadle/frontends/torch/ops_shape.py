@@ -141,7 +141,7 @@ def replaced(
 def check_fits(source: Tensor, view: Any, x: Tensor, *args: Any) -> None:
     """NotLowered if `source` is not as large as what it replaces: the operator says so, in a call.
 
-    Asked of the sizes the graph was captured with, on which torch guards.
+    Asked of the sizes the graph was captured with; for others of a dynamic graph nobody asks.
     """
     likely = [hint(a) if isinstance(a, Expr) else a for a in args]
     shown = view(torch.empty([hint(n) for n in x.sizes], device="meta"), *likely).shape
