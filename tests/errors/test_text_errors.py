@@ -56,7 +56,7 @@ CASES = [
     (
         HEAD + "lop a on cpu {\n",
         "9:1: expected an operation (alloc, collective, extern, foreach, fused, grouped, kernel, "
-        "loop, mixorder, take, template, wait), found 'lop a on cpu {'",
+        "launch, loop, mixorder, nest, take, templat..., found 'lop a on cpu {'",
     ),
     (
         loop("%0 = load x[k]"),

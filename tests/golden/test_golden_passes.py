@@ -13,20 +13,11 @@ from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.schedule.passes import PASSES
 from treadle.schedule.pipeline import check
+from treadle.testing.costs import MACHINES
 from treadle.testing.golden import golden_cases, read_case
 
 HERE = Path(__file__).parent
 CASES = [(name, path) for name in PASSES for path in golden_cases(HERE / name.replace("-", "_"))]
-
-
-class NoCosts:
-    """The cost model of passes that must not ask for costs."""
-
-    def op_ns(self, op: object) -> float:
-        raise AssertionError("this pass asked for a cost")
-
-    def latency_ns(self, a: object, b: object) -> float:
-        raise AssertionError("this pass asked for a cost")
 
 
 @pytest.mark.parametrize("name, path", CASES, ids=[f"{n}/{p.stem}" for n, p in CASES])
@@ -34,7 +25,7 @@ def test_a_pass_does_what_its_golden_case_shows(name: str, path: Path, update_go
     case = read_case(path)
     program = verify(parse_program(case.blocks["before"], case.path.name))
     assert show_program(program) == case.blocks["before"], "`before` is not in standard form"
-    result = PASSES[name].run(program, Ctx(Options(), NoCosts(), Journal()))
+    result = PASSES[name].run(program, Ctx(Options(), MACHINES, Journal()))
     if result is not program:
         assert check(program, result, PASSES[name].after, level=3) == []
     after = "" if result is program else show_program(result)

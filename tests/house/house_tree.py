@@ -18,6 +18,7 @@ LAYERS = (
     "ir",
     "analysis",
     "memory",
+    "kernel",
     "schedule",
     "codegen",
     "runtime",

@@ -26,13 +26,14 @@ from treadle.index import Symbol, evaluate
 from treadle.ir.program import Fused, Loop, Operation, Program
 from treadle.schedule.choose import Search
 from treadle.schedule.policy import POLICIES, Policy
+from treadle.testing.costs import MACHINES
 
 EAGER = replace(POLICIES["balanced"], name="eager", peak_factor=None)
 
 
 def fused(program: Program, policy: Policy) -> Program:
     """The program with the kernels that the policy makes."""
-    found = Search(program, Ctx(Options(), None, Journal(enabled=False)), policy).run()  # type: ignore[arg-type]
+    found = Search(program, Ctx(Options(), MACHINES, Journal(enabled=False)), policy).run()
     ops: list[Operation] = []
     for members in found.kernels:
         parts = tuple(found.ops[m] for m in members)

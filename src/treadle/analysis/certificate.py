@@ -12,7 +12,7 @@ from treadle.analysis.deps import Dep, Dependences, dependences
 from treadle.analysis.duplicates import equal_loops
 from treadle.core.errors import Violation
 from treadle.ir.effects import acts_by_itself, effects
-from treadle.ir.program import Program
+from treadle.ir.program import Nest, Program
 
 
 def border_changes(before: Program, after: Program) -> list[Violation]:
@@ -33,6 +33,9 @@ def border_changes(before: Program, after: Program) -> list[Violation]:
 def certify(before: Program, after: Program) -> list[Violation]:
     """What `after` breaks of `before`; empty if every dependence is kept."""
     place = {op.name: k for k, op in enumerate(after.leaves)}
+    for k, op in enumerate(after.leaves):
+        if isinstance(op, Nest):
+            place.update(dict.fromkeys(op.runs, k))
     return [*_order_kept(before, place), *_values_kept(before, after, place)]
 
 

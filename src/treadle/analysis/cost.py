@@ -16,7 +16,9 @@ from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import dependences
 from treadle.analysis.devices import DEVICES, Device, read_calibration
 from treadle.analysis.inplace import boundary
+from treadle.core.errors import UsageError
 from treadle.core.options import Options
+from treadle.core.suggest import suggestion_notes
 from treadle.index import hint
 from treadle.ir.effects import effects, refs
 from treadle.ir.program import (
@@ -27,9 +29,11 @@ from treadle.ir.program import (
     Fused,
     Group,
     Grouped,
+    Kernel,
     Loop,
     MixOrder,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Program,
@@ -63,6 +67,8 @@ class Work:
 
 
 NOTHING = Work(0, 0, 0.0)
+ACCELERATOR = "h100"
+"""The device that programs for `cuda` are costed for unless the options name a target."""
 
 
 def work_of(program: Program, op: Operation) -> Work:
@@ -229,8 +235,15 @@ def _of_several(program: Program, op: Operation) -> Work:
     return total
 
 
+def _of_built_kernel(program: Program, op: Operation) -> Work:
+    """What its nests move, each by itself; around a call, what crosses the kernel's border."""
+    assert isinstance(op, Kernel)
+    return _of_kernel(program, op) if op.shape == "template" else _of_several(program, op)
+
+
 WORK: Mapping[type[Operation], Callable[[Program, Operation], Work]] = {
     Loop: _of_loop,
+    Nest: _of_loop,
     Extern: _of_call,
     Template: _of_call,
     UserKernel: _of_call,
@@ -242,6 +255,7 @@ WORK: Mapping[type[Operation], Callable[[Program, Operation], Work]] = {
     MixOrder: _of_kernel,
     Foreach: _of_several,
     Grouped: _of_several,
+    Kernel: _of_built_kernel,
 }
 
 
@@ -253,9 +267,11 @@ class Roofline:
         program: Program,
         device: Device | str | None = None,
         table: Mapping[str, Device] = DEVICES,
+        accelerator: str = ACCELERATOR,
     ) -> None:
         self.program = program
         self.table = table
+        self.accelerator = accelerator
         self.device = table[device] if isinstance(device, str) else device
 
     @classmethod
@@ -265,9 +281,13 @@ class Roofline:
 
     def device_of(self, op: Operation) -> Device:
         """The device an operation runs on: the one given, else by the kind in its name."""
+        return self.machine(op.device)
+
+    def machine(self, device: str) -> Device:
+        """The figures of a device of the program: those given, else by the kind in its name."""
         if self.device is not None:
             return self.device
-        return self.table["cpu" if op.device.startswith("cpu") else "h100"]
+        return self.table["cpu" if device.startswith("cpu") else self.accelerator]
 
     def op_ns(self, op: object) -> float:
         """Predicted nanoseconds of an operation on its own."""
@@ -287,10 +307,13 @@ class Roofline:
 
 
 def cost_model(program: Program, options: Options) -> Roofline:
-    """The model the options ask for: calibrated if they name a file."""
-    if options.cost_file is None:
-        return Roofline(program)
-    return Roofline.calibrated(program, options.cost_file)
+    """The model the options ask for: for the machine they name, calibrated if they name a file."""
+    table = DEVICES if options.cost_file is None else read_calibration(options.cost_file)
+    accelerator = ACCELERATOR if options.target in (None, "cpu") else str(options.target)
+    if accelerator not in table:
+        notes = suggestion_notes(accelerator, sorted(table), "targets")
+        raise UsageError(f"unknown target '{accelerator}'", code="OPT002", notes=notes)
+    return Roofline(program, table=table, accelerator=accelerator)
 
 
 def _is_matrix(op: Operation) -> bool:

@@ -15,7 +15,7 @@ from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
 from treadle.core.verdict import YES, Verdict, check_rules, no
 from treadle.index import Domain, Facts, IndexMap
-from treadle.ir.program import Foreach, Grouped, Loop, Operation, Program
+from treadle.ir.program import Foreach, Group, Grouped, Loop, Operation, Program
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def reads_come_first(c: Candidate) -> Verdict:
     return _in_one_kernel(c)
 
 
-COMBINING = frozenset({"reduce", "scan", "sort"})
+COMBINING = frozenset({"reduce", "reduce_part", "scan", "sort"})
 
 
 def _goes_over_rows_again(op: Operation) -> frozenset[str]:
@@ -168,8 +168,9 @@ def _goes_over_rows_again(op: Operation) -> frozenset[str]:
 
 def _in_one_kernel(c: Candidate) -> Verdict:
     """INP006 also for members of a Foreach, which know no order: only one may touch the block."""
-    if not isinstance(c.op, Foreach):
+    if not isinstance(c.op, Foreach) and getattr(c.op, "shape", "") != "foreach":
         return YES
+    assert isinstance(c.op, Group)
     touching = {a.op for a in c.touches if a.storage in (c.out, c.inp)}
     members = [m.name for m in c.op.members if touching & {leaf.name for leaf in m.leaves}]
     return YES if len(members) == 1 else no("INP006", stored_by=members[-1], beside=members[0])

@@ -22,7 +22,16 @@ from treadle.analysis.inplace import boundary, possible_pairs
 from treadle.analysis.timeline import Storage, Timeline
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
-from treadle.ir.program import Fused, Grouped, MixOrder, MultiOutput, Operation, Program, Wait
+from treadle.ir.program import (
+    Fused,
+    Grouped,
+    Kernel,
+    MixOrder,
+    MultiOutput,
+    Operation,
+    Program,
+    Wait,
+)
 from treadle.ir.types import BufferKind
 
 
@@ -184,7 +193,8 @@ class Liveness:
         found = []
         for op in _steps(self.program.ops):
             members = [self.deps.position[leaf.name] for leaf in op.leaves]
-            drop = self.policy.drop_internal and isinstance(op, Fused | MixOrder)
+            inside = isinstance(op, Fused | MixOrder) or _is_template(op)
+            drop = self.policy.drop_internal and inside
             found.append((members, drop))
         return found
 
@@ -197,6 +207,11 @@ class Liveness:
                 # The rules looked at this kernel: one merged with others is another kernel.
                 kernel = [self.deps.position[leaf.name] for leaf in self._leaves_of(pair.op)]
                 self.timeline.hand_over(pair.out, pair.inp, among=kernel)
+
+
+def _is_template(op: Operation) -> bool:
+    """Whether it is a kernel around a call, whose slots hand values over without memory."""
+    return isinstance(op, Kernel) and op.shape == "template"
 
 
 def _is_one_step(op: Operation) -> bool:

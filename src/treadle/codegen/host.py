@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from treadle.codegen.merge import Part
-from treadle.core.verdict import Verdict
 from treadle.index import Symbol
-from treadle.ir.program import Call, MultiOutput, Nop, Program, Wait
+from treadle.ir.program import Call, MultiOutput, Nest, Nop, Program, Wait
 
 
 @dataclass(frozen=True)
@@ -72,17 +70,13 @@ HostStep: TypeAlias = "Alloc | Free | Launch | CallStep | WaitStep | TakeStep | 
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """One kernel before it has text: its bodies in order and what they touch."""
+    """One kernel before it has text: its nests in order and the storages they touch."""
 
     name: str
-    kind: str
-    parts: tuple[Part, ...]
+    shape: str
+    nests: tuple[Nest, ...]
     storages: tuple[str, ...]
     sizes: tuple[Symbol, ...]
-    dropped: frozenset[str] = frozenset()
-    """Storages that became values inside the kernel."""
-    apart: tuple[Verdict, ...] = ()
-    """Why members do not share a loop nest, one for each that begins a new one."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""From a program to host steps: which kernels there are, in which order, who lives when.
+"""From a program of kernels to host steps: what is launched and called, in order, who lives when.
 
-Fused kernels become one body where their members' loops allow it (see `merge`). Members of the
-other groups of loops follow each other inside one kernel; groups that also hold library calls are
-taken apart. What became a value inside a kernel is never allocated.
+A program that still has loops and groups gets its kernels first (see `kernel.build`). Around a
+library call a template's nests are launches of their own.
 """
 
 from __future__ import annotations
@@ -21,19 +20,16 @@ from treadle.codegen.host import (
     TakeStep,
     WaitStep,
 )
-from treadle.codegen.merge import Merged, Part, merge_members
 from treadle.codegen.names import Names
 from treadle.ir.effects import effects
 from treadle.ir.program import (
     Collective,
     Extern,
-    Foreach,
-    Fused,
     Group,
     Grouped,
-    Loop,
-    MixOrder,
+    Kernel,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Program,
@@ -42,14 +38,15 @@ from treadle.ir.program import (
     Wait,
 )
 from treadle.ir.types import BufferKind
+from treadle.kernel.build import with_kernels
 
 
 def lower(program: Program) -> HostProgram:
     """The host steps of a program, allocation included."""
-    lowering = _Lowering(program)
-    for op in program.ops:
+    lowering = _Lowering(with_kernels(program))
+    for op in lowering.program.ops:
         lowering.add(op)
-    return HostProgram(program, tuple(lowering.with_lives()), tuple(lowering.kernels))
+    return HostProgram(lowering.program, tuple(lowering.with_lives()), tuple(lowering.kernels))
 
 
 class _Lowering:
@@ -59,7 +56,6 @@ class _Lowering:
         self.program, self.names = program, Names()
         self.kernels: list[KernelPlan] = []
         self.steps: list[tuple[HostStep, tuple[str, ...]]] = []
-        self._users = _leaves_of_storages(program)
 
     def add(self, op: Operation) -> None:
         """Append the steps of one operation."""
@@ -75,55 +71,31 @@ class _Lowering:
         """Append the one step of an operation that is no kernel."""
         self.steps.append((STEPS[type(op)](op), self._touched((op,))))
 
-    def loop(self, op: Operation) -> None:
-        """A loop is a kernel by itself."""
-        self._kernel(op, self._one_by_one((op,)))
-
-    def kernel_of_group(self, op: Operation) -> None:
-        """A group of loops is one kernel; one with other members is taken apart."""
-        assert isinstance(op, Group)
-        if not all(isinstance(leaf, Loop) for leaf in op.leaves):
+    def kernel(self, op: Operation) -> None:
+        """A kernel is one launch; one around a call is taken apart."""
+        assert isinstance(op, Kernel)
+        nests = [m for m in op.members if isinstance(m, Nest)]
+        if len(nests) < len(op.members):
             self.members(op)
         else:
-            members = [op] if isinstance(op, Fused) else list(op.members)
-            found = [self._merged(m) for m in members]
-            parts = tuple([p for m in found for p in m.parts])
-            apart = tuple([v for m in found for v in m.apart])
-            dropped = frozenset[str]().union(*[m.dropped for m in found])
-            self._kernel(op, Merged(parts, dropped, apart))
+            self._launch(op, nests)
 
-    def _merged(self, op: Operation) -> Merged:
-        loops = [leaf for leaf in op.leaves if isinstance(leaf, Loop)]
-        if isinstance(op, Fused):
-            return merge_members(self.program, loops, self._internal(op))
-        return self._one_by_one(loops)
-
-    def _one_by_one(self, loops: Sequence[Operation]) -> Merged:
-        parts = tuple([Part((x.name,), x.body) for x in loops if isinstance(x, Loop)])
-        return Merged(parts, frozenset(), ())
-
-    def _internal(self, group: Group) -> frozenset[str]:
-        """Storages that only members of the group touch and the caller never sees."""
-        inside = {leaf.name for leaf in group.leaves}
-        program = self.program
-        border = {program.storage_of(n) for n in (*program.inputs, *program.outputs)}
-        touched = set(self._touched(group.leaves))
-        return frozenset(s for s in touched - border if self._users[s] <= inside)
+    def nest(self, op: Operation) -> None:
+        """A nest beside a call is a launch by itself."""
+        assert isinstance(op, Nest)
+        self._launch(op, [op])
 
     def _touched(self, leaves: Sequence[Operation]) -> tuple[str, ...]:
         names = [n for leaf in leaves for n in effects(leaf).touched]
         return tuple(dict.fromkeys(self.program.storage_of(n) for n in names))
 
-    def _kernel(self, op: Operation, merged: Merged) -> None:
-        touched = self._touched(op.leaves)
+    def _launch(self, op: Operation, nests: Sequence[Nest]) -> None:
         plan = KernelPlan(
             name=self.names.fresh("k", op.name),
-            kind=type(op).__name__,
-            parts=merged.parts,
-            storages=tuple(s for s in touched if s not in merged.dropped),
+            shape=op.shape if isinstance(op, Kernel) else "loop",
+            nests=tuple(nests),
+            storages=self._touched(nests),
             sizes=self.program.sizes,
-            dropped=merged.dropped,
-            apart=merged.apart,
         )
         self.kernels.append(plan)
         self.steps.append((Launch(plan.name), plan.storages))
@@ -149,14 +121,6 @@ class _Lowering:
                     yield Free(s)
 
 
-def _leaves_of_storages(program: Program) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for leaf in program.leaves:
-        for n in effects(leaf).touched:
-            found.setdefault(program.storage_of(n), set()).add(leaf.name)
-    return found
-
-
 STEPS: Mapping[type[Operation], Callable[..., HostStep]] = {
     Extern: CallStep,
     Template: CallStep,
@@ -169,11 +133,9 @@ STEPS: Mapping[type[Operation], Callable[..., HostStep]] = {
 """The step of every operation that is not a kernel."""
 
 LOWERED: Mapping[type[Operation], Callable[[_Lowering, Operation], None]] = {
-    Loop: _Lowering.loop,
     **dict.fromkeys(STEPS, _Lowering.simple),
-    Fused: _Lowering.kernel_of_group,
-    MixOrder: _Lowering.kernel_of_group,
-    Foreach: _Lowering.kernel_of_group,
+    Nest: _Lowering.nest,
+    Kernel: _Lowering.kernel,
     Grouped: _Lowering.members,
 }
-"""How every kind of operation is lowered."""
+"""How every kind of operation that is left when kernels are built is lowered."""

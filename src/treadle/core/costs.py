@@ -1,8 +1,27 @@
-"""The two questions that passes ask a cost model; the answers live in higher layers."""
+"""The questions that passes ask a cost model; the answers live in higher layers."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
+
+
+class Machine(Protocol):
+    """The figures of a device that decisions are made by."""
+
+    @property
+    def cores(self) -> int:
+        """Return how many independent points run at once."""
+        ...
+
+    @property
+    def launch_ns(self) -> float:
+        """Return what one more kernel costs on top of its work."""
+        ...
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """Return the bandwidth of main memory."""
+        ...
 
 
 @runtime_checkable
@@ -14,6 +33,10 @@ class CostModel(Protocol):
 
     def op_ns(self, op: object) -> float:
         """Return how long `op` runs on its device."""
+        ...
+
+    def machine(self, device: str) -> Machine:
+        """Return the figures of the device that programs call `device` (cpu, cuda:0)."""
         ...
 
     def latency_ns(self, a: object, b: object) -> float:

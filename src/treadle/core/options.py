@@ -105,6 +105,13 @@ class Options:
         "start of every pseudo-random choice",
         WholeNumber(0),
     )
+    target: str | None = _option(
+        None,
+        "machine that decisions are made for: cpu, a100, h100, h200, b200, mi300, or one that the"
+        " calibration file adds; unset: h100 for what runs on a GPU",
+        Text("a machine"),
+        "TREADLE_TARGET",
+    )
     cost_file: str | None = _option(
         None,
         "calibration measured on this machine, for the cost model",

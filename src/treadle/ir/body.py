@@ -22,6 +22,8 @@ from treadle.core.once import once
 from treadle.index import Domain, Expr, Kind, Symbol, indirect
 from treadle.ir.ops import OPS, OpDef
 
+COMBINING = frozenset({"reduce", "reduce_part", "scan", "sort"})
+"""Statements that look at more than one point of the inner loops."""
 Scalar: TypeAlias = bool | int | float | str | None
 
 
@@ -134,7 +136,7 @@ class Body:
     @property
     def has_reduction(self) -> bool:
         """Whether any statement combines values over the reduction loops."""
-        return any(at.stmt.op in ("reduce", "scan", "sort") for at in self.walk())
+        return any(at.stmt.op in COMBINING for at in self.walk())
 
 
 def operands_of(stmt: Stmt) -> set[int]:

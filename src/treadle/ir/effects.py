@@ -22,9 +22,11 @@ from treadle.ir.program import (
     Fused,
     Group,
     Grouped,
+    Kernel,
     Loop,
     MixOrder,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Ref,
@@ -162,6 +164,7 @@ def _of_group(op: Operation) -> Effects:
 
 EFFECTS: Mapping[type[Operation], Callable[[Operation], Effects]] = {
     Loop: _of_loop,
+    Nest: _of_loop,
     Extern: _of_call,
     Template: _of_call,
     UserKernel: _of_call,
@@ -173,4 +176,5 @@ EFFECTS: Mapping[type[Operation], Callable[[Operation], Effects]] = {
     MixOrder: _of_group,
     Foreach: _of_group,
     Grouped: _of_group,
+    Kernel: _of_group,
 }

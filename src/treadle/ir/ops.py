@@ -208,6 +208,7 @@ load         | 0 | own  | any   | 0  | memory  | buffer index unproven | an elem
 store        | 1 | own  | any   | 0  | memory  | buffer index mode unproven !silent | write an element, converted to the buffer's type; modes other than plain combine with what is there, once per point of the iteration loops, and along the reduction loops too if value or index varies there
 bucketize    | 1 | attr | any   | 20 | memory  | buffer size right dtype | the position of x among the sorted boundaries held in a buffer (size elements from its offset, in steps of its last stride)
 reduce       | * | own  | any   | 1  | reduce  | kind dtype | combine over the reduction loops
+reduce_part  | * | own  | any   | 1  | reduce  | kind dtype over | combine over the inner loops in `over`, the position in what is combined; the result varies along the other inner loops; in kernels only
 scan         | * | own  | any   | 2  | reduce  | combine !region | running combination along the reduction loops
 sort         | * | own  | any   | 20 | reduce  | descending stable | sort by the first operand along the reduction loops, the others move along
 rand         | 2 | attr | whole | 30 | random  | dtype | uniform in [0, 1) from (seed, offset)
@@ -263,6 +264,7 @@ SCAN_COMBINES: dict[str, str] = {
     "argmax": "running (maximum, position of its last occurrence), from (value, position)",
     "argmin": "running (minimum, position of its last occurrence), from (value, position)",
     "region": "whatever the region computes from the two partial results",
+    "unknown": "in a way that a dump does not say: can be scheduled, cannot be run",
 }
 
 STORE_MODES: dict[str, str] = {

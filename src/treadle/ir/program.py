@@ -9,7 +9,8 @@ Operation kinds
     Nop         allocates, computes nothing
 
 and groups of them, which run as one: Fused (one kernel), MixOrder (two reductions of transposed
-shape in one kernel), Foreach (independent kernels in one launch), Grouped (kept side by side).
+shape in one kernel), Foreach (independent kernels in one launch), Grouped (kept side by side). In
+the end each launch of generated code is a Kernel, made of Nests: loops that are what the code does.
 """
 
 from __future__ import annotations
@@ -59,6 +60,17 @@ class Loop(Operation):
     """A body run at every point of its domain."""
 
     body: Body
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nest(Loop):
+    """A loop nest of a kernel: it runs the operations `runs`, joined into one body.
+
+    Its second loops are inner loops: they need not reduce anything, but may be passed several
+    times at each point of the first ones.
+    """
+
+    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +164,22 @@ class Grouped(Group):
     """Operations that stay side by side."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Group):
+    """One launch of generated code: nests that run one after the other, perhaps around a call.
+
+    `shape` says where it came from: a `loop`, members that were `fused`, two `mixed` orders,
+    independent nests (`foreach`), or a `template` with its prologue and epilogue.
+    """
+
+    shape: str = "loop"
+
+
+KERNEL_SHAPES = ("loop", "fused", "mixed", "foreach", "template")
 LEAF_KINDS: tuple[type[Operation], ...] = (
-    Loop, Extern, Template, UserKernel, Collective, Wait, MultiOutput, Nop,
+    Loop, Nest, Extern, Template, UserKernel, Collective, Wait, MultiOutput, Nop,
 )  # fmt: skip
-GROUP_KINDS: tuple[type[Group], ...] = (Fused, MixOrder, Foreach, Grouped)
+GROUP_KINDS: tuple[type[Group], ...] = (Fused, MixOrder, Foreach, Grouped, Kernel)
 
 
 @dataclass(frozen=True)

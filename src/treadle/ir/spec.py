@@ -6,6 +6,7 @@ something, so a pass cannot forget; `verify` checks by hand.
 
     Stage.LOOPS     single operations in order, nothing grouped yet
     Stage.GROUPED   operations may stand in groups
+    Stage.KERNELS   everything that generated code runs is a nest of a kernel
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from treadle.core.errors import SpecError, Violation
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
 from treadle.ir.program import (
+    Call,
     Foreach,
     Fused,
     Group,
     Grouped,
+    Kernel,
+    Loop,
     MixOrder,
+    Nest,
     Program,
+    Template,
+    UserKernel,
     walk_operations,
 )
 from treadle.ir.spec_body import BODY_RULES
@@ -38,6 +45,7 @@ class Stage(Enum):
 
     LOOPS = "loops"
     GROUPED = "grouped"
+    KERNELS = "kernels"
 
 
 def no_groups(program: Program) -> Iterator[Violation]:
@@ -67,7 +75,7 @@ def sound_groups(program: Program) -> Iterator[Violation]:
                 yield Violation("IR019", f"a {outer} group may not hold a {inner} group", op.name)
 
 
-def _independent(op: Foreach, program: Program) -> Iterator[Violation]:
+def _independent(op: Group, program: Program) -> Iterator[Violation]:
     """Members of one launch run in any order: none may touch what another one writes."""
     writer: dict[str, str] = {}
     for m in op.members:
@@ -81,18 +89,52 @@ def _independent(op: Foreach, program: Program) -> Iterator[Violation]:
                 yield Violation("IR019", message, op.name)
 
 
+def sound_kernels(program: Program) -> Iterator[Violation]:
+    """KER003: nests stand in kernels, say what they run, and fit the kernel's shape."""
+    for op in walk_operations(program.ops):
+        if not isinstance(op, Kernel):
+            if isinstance(op, Group) and any(isinstance(m, Nest) for m in op.members):
+                yield Violation("KER003", "a nest stands only in a kernel", op.name)
+            continue
+        calls = [m for m in op.members if isinstance(m, Call)]
+        if len(calls) != (op.shape == "template"):
+            message = f"a kernel of shape {op.shape} with {len(calls)} calls"
+            yield Violation("KER003", message, op.name)
+        for m in op.members:
+            if isinstance(m, Nest) and not m.runs:
+                yield Violation("KER003", f"nest {m.name} says nothing of what it runs", op.name)
+            elif not isinstance(m, Nest | Template | UserKernel):
+                kind = type(m).__name__
+                yield Violation("KER003", f"a kernel is made of nests, not of a {kind}", op.name)
+        if op.shape == "foreach":
+            yield from _independent(op, program)
+    for leaf in program.ops:
+        if isinstance(leaf, Nest):
+            yield Violation("KER003", "a nest stands only in a kernel", leaf.name)
+
+
+def only_kernels(program: Program) -> Iterator[Violation]:
+    """KER004: in the end loops stand in kernels, and no other groups are left but neighbours."""
+    for op in walk_operations(program.ops):
+        is_loop = isinstance(op, Loop) and not isinstance(op, Nest)
+        if is_loop or isinstance(op, Fused | MixOrder | Foreach):
+            yield Violation("KER004", f"a {type(op).__name__} is not yet a kernel", op.name)
+
+
 MAY_HOLD: Mapping[type[Group], tuple[type[Group], ...]] = {
     Fused: (),
     MixOrder: (Fused,),
     Foreach: (Fused, MixOrder),
-    Grouped: (Fused, MixOrder, Foreach),
+    Grouped: (Fused, MixOrder, Foreach, Kernel),
+    Kernel: (),
 }
 
 # Names first: later rules look buffers up and need not repeat what is missing.
 COMMON: tuple[Rule, ...] = (*NAME_RULES, *BODY_RULES, *FLOW_RULES)
 SPEC: Mapping[Stage, tuple[Rule, ...]] = {
     Stage.LOOPS: (*COMMON, no_groups),
-    Stage.GROUPED: (*COMMON, sound_groups),
+    Stage.GROUPED: (*COMMON, sound_groups, sound_kernels),
+    Stage.KERNELS: (*COMMON, sound_groups, sound_kernels, only_kernels),
 }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 from treadle.core.errors import Violation
 from treadle.index import Expr, Facts, FloorDiv, Kind, Mod, Symbol
-from treadle.ir.body import Body, Literal, Numbered, Scalar, Stmt, number_of
+from treadle.ir.body import COMBINING, Body, Literal, Numbered, Scalar, Stmt, number_of
 from treadle.ir.ops import OPS, SCAN_COMBINES, STORE_MODES
 from treadle.ir.pattern import pattern_of
-from treadle.ir.program import Loop, Program
+from treadle.ir.program import Loop, Nest, Program
 from treadle.ir.spec_facts import facts_of, storage_limit
 from treadle.ir.spec_names import PLAIN_NAME
-from treadle.ir.spec_races import RACE_RULES
+from treadle.ir.spec_races import LOOP_RULES, RACE_RULES
 from treadle.ir.types import BufferKind, DType
 from treadle.ir.typing import BodyTypeError, ValueType, infer_types
 
@@ -26,12 +26,13 @@ def bodies_are_sound(program: Program) -> Iterator[Violation]:
         if not isinstance(op, Loop) or program.knows(op, "_is_sound"):
             continue
         pattern, names = pattern_of(op)
-        surroundings = _surroundings(names, program)
+        is_nest = isinstance(op, Nest)
+        surroundings = _surroundings(names, program, is_nest)
         # Programs repeat a few bodies: one that was sound over buffers of this form still is.
         if surroundings is not None and surroundings in pattern.derive(_sound_in):
             program.note(op, "_is_sound")
             continue
-        for rule in RULES:
+        for rule in RULES if is_nest else (*RULES, *LOOP_RULES):
             found = [Violation(code, message, op.name) for code, message in rule(op.body, program)]
             yield from found
             if found:
@@ -46,10 +47,12 @@ def _sound_in(body: Body) -> set[tuple[object, ...]]:
     return set()
 
 
-def _surroundings(names: tuple[str, ...], program: Program) -> tuple[object, ...] | None:
+def _surroundings(
+    names: tuple[str, ...], program: Program, is_nest: bool
+) -> tuple[object, ...] | None:
     """Everything outside a body that the rules look at, buffers by their form; None if unknown."""
     known = program.by_name
-    forms: list[object] = [program.sizes]
+    forms: list[object] = [program.sizes, is_nest]
     roots: dict[str, int] = {}
     for name in names:
         buffer = known.get(name)
@@ -112,11 +115,11 @@ def _form_of_operands(stmt: Stmt, here: str) -> Iterator[tuple[str, str]]:
     """Operands of the operations that take several: a scan as its combine says, a sort one."""
     if stmt.op == "scan" and stmt.attrs[0] not in SCAN_COMBINES:
         yield "IR009", f"unknown combination '{stmt.attrs[0]}'"
-    if stmt.op == "scan" and stmt.attrs[0] != "region":
+    if stmt.op == "scan" and stmt.attrs[0] not in ("region", "unknown"):
         wanted = 2 if stmt.attrs[0] in ("argmax", "argmin") else 1
         if len(stmt.args) != wanted:
             yield "IR009", f"{here} {stmt.attrs[0]} takes {wanted} operands, not {len(stmt.args)}"
-    elif stmt.op in ("scan", "sort", "reduce") and not stmt.args:
+    elif stmt.op in COMBINING and not stmt.args:
         yield "IR009", f"{here} takes at least one operand"
 
 
@@ -128,7 +131,7 @@ def _form_of_place(stmt: Stmt, here: str, owner: str, last: bool) -> Iterator[tu
         yield "IR009", f"yield must be the last statement of the region of {owner}"
     if not owner and stmt.op in ("yield", "param"):
         yield "IR009", f"{stmt.op} may stand only in a region"
-    if owner and stmt.op in ("store", "reduce", "scan", "sort"):
+    if owner and (stmt.op == "store" or stmt.op in COMBINING):
         yield "IR009", f"{stmt.op} may not stand in a region"
     if owner == "masked" and stmt.op == "param":
         yield "IR009", "the region of masked has no parameters"

@@ -18,61 +18,80 @@ from treadle.index import (
     substitute,
 )
 from treadle.index.apart import Span, never_meet
-from treadle.ir.body import Body, Stmt, number_of
+from treadle.ir.body import COMBINING, Body, Stmt, number_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Program
 from treadle.ir.spec_facts import facts_of
 
-COMBINING = frozenset({"reduce", "scan", "sort"})
-
 # ----------------------------------------------------------------------------------- levels
 
 
-def varying(body: Body) -> list[bool]:
-    """For each value, whether it may differ between points of the reduction loops."""
-    result: list[bool] = []
-    several = {v for v, n in body.reduce.items() if n.value != 1}
-    _vary_in(body.stmts, result, several, False)
+def varying(body: Body) -> list[frozenset[Symbol]]:
+    """For each value, the reduction loops along which it may differ."""
+    result: list[frozenset[Symbol]] = []
+    several = frozenset(v for v, n in body.reduce.items() if n.value != 1)
+    _vary_in(body.stmts, result, several, frozenset())
     return result
 
 
 def _vary_in(
-    stmts: tuple[Stmt, ...], result: list[bool], reduce_vars: set[Symbol], under: bool
-) -> bool:
-    """Extend `result` by the values of a block; whether what the block yields may differ."""
-    yielded = False
+    stmts: tuple[Stmt, ...],
+    result: list[frozenset[Symbol]],
+    loops: frozenset[Symbol],
+    under: frozenset[Symbol],
+) -> frozenset[Symbol]:
+    """Extend `result` by the values of a block; the loops along which what it yields differs."""
+    yielded: frozenset[Symbol] = frozenset()
     for stmt in stmts:
-        differs = under or any(result[a] for a in stmt.args)
+        differs = under.union(*[result[a] for a in stmt.args])
         for e in stmt.attrs:
             if isinstance(e, Expr):
-                data = [s for s in e.free if s.kind is Kind.INDIRECT]
-                differs = differs or bool(e.free & reduce_vars)
-                differs = differs or any(result[number_of(s)] for s in data)
+                differs |= _loops_of(e, result, loops)
         number = len(result)
         if OPS[stmt.op].produces:
             result.append(differs)
-        if stmt.region and _vary_in(stmt.region, result, reduce_vars, differs):
-            result[number] = True
-        if stmt.op in COMBINING:
-            result[number] = bool(reduce_vars) and stmt.op != "reduce"
+        if stmt.region:
+            inside = _vary_in(stmt.region, result, loops, differs)
+            result[number] = result[number] | inside
+        if stmt.op == "reduce_part":
+            over = stmt.attr("over")
+            assert isinstance(over, Expr)
+            result[number] = result[number] - over.free
+        elif stmt.op in COMBINING:
+            result[number] = loops if stmt.op != "reduce" else frozenset()
         if stmt.op == "yield":
             yielded = differs
     return yielded
 
 
+def _loops_of(
+    e: Expr, result: list[frozenset[Symbol]], loops: frozenset[Symbol]
+) -> frozenset[Symbol]:
+    """The reduction loops along which an index differs, by itself or by data."""
+    data = [result[number_of(s)] for s in e.free if s.kind is Kind.INDIRECT]
+    return (e.free & loops).union(*data)
+
+
 def reductions_have_loops(body: Body, program: Program) -> Iterator[tuple[str, str]]:
-    """IR013: reduce, scan and sort need reduction loops, and reduction loops need one of them."""
+    """IR013: reduce, scan and sort need reduction loops, and an element where one is asked for."""
     combining = [at for at in body.walk() if at.stmt.op in COMBINING]
     if combining and not len(body.reduce):
         first = combining[0]
         yield "IR013", f"%{first.number}: {first.stmt.op} without reduction loops"
-    if len(body.reduce) and not combining:
-        yield "IR013", "reduction loops, but nothing combines over them"
     if any(n.value == 0 for n in body.domain.extents):
         return
     for at in combining if any(n.value == 0 for n in body.reduce.extents) else ():
-        if at.stmt.attrs[0] in ("argmax", "argmin") and at.stmt.op == "reduce":
+        if at.stmt.attrs[0] in ("argmax", "argmin") and at.stmt.op in ("reduce", "reduce_part"):
             yield "IR013", f"%{at.number}: {at.stmt.attrs[0]} over no elements has no answer"
+
+
+def loops_have_reductions(body: Body, program: Program) -> Iterator[tuple[str, str]]:
+    """IR013: reduction loops need something that combines over them; inner loops do not."""
+    kinds = {at.stmt.op for at in body.walk()}
+    if len(body.reduce) and kinds.isdisjoint(COMBINING):
+        yield "IR013", "reduction loops, but nothing combines over them"
+    if "reduce_part" in kinds:
+        yield "IR013", "reduce_part stands only in a nest of a kernel"
 
 
 # ------------------------------------------------------------------------------------ races
@@ -91,14 +110,15 @@ class _Touch(NamedTuple):
 def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]]:
     """IR014: a plain store goes to another element at each point; no store meets other accesses."""
     varies = varying(body)
-    reduce_vars = set(body.reduce.vars)
+    reduce_vars = frozenset(body.reduce.vars)
     touches = list(dict.fromkeys(_touches(body, program)))
     facts = facts_of(body)
     for name, index, mode, at in body.stores():
         if mode == "plain":
-            at_reduced = bool(index.free & reduce_vars)
-            yield from _repeats(name, index, body.space if at_reduced else body.domain, facts)
-            if not at_reduced and varies[at.stmt.args[0]]:
+            along = _loops_of(index, varies, reduce_vars)
+            inner = Domain([(v, n) for v, n in body.reduce.items() if v in along])
+            yield from _repeats(name, index, body.domain + inner, facts)
+            if varies[at.stmt.args[0]] - along:
                 yield (
                     "IR014",
                     (
@@ -220,3 +240,5 @@ def _repeat_across(index: Expr, domain: Domain) -> str | None:
 
 
 RACE_RULES = (reductions_have_loops, stores_cannot_race)
+LOOP_RULES = (loops_have_reductions,)
+"""Of loops that are no nest of a kernel."""

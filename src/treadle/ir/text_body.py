@@ -154,6 +154,14 @@ class _Block:
         dtype = self.at.element_type() if self.at.take_word("as") else None
         return self.finish(Stmt(op, values, (kind, dtype)))
 
+    def reduce_part(self, op: str) -> Stmt:
+        kind = self.at.expect_word(*REDUCTIONS)
+        values = self.values(REDUCTIONS[kind].operands)
+        self.at.expect_word("over")
+        over = self.expression()
+        dtype = self.at.element_type() if self.at.take_word("as") else None
+        return self.finish(Stmt(op, values, (kind, dtype, over)))
+
     def scan(self, op: str) -> Stmt:
         combine = self.at.expect_word(*SCAN_COMBINES)
         values = self.values()
@@ -213,6 +221,7 @@ PARSERS: Mapping[str, Callable[[_Block, str], Stmt]] = {
     "store": _Block.store,
     "bucketize": _Block.bucketize,
     "reduce": _Block.reduce,
+    "reduce_part": _Block.reduce_part,
     "scan": _Block.scan,
     "sort": _Block.sort,
     "get": _Block.get,

@@ -11,12 +11,15 @@ from typing import Any
 
 from treadle.index import Const, Domain, Expr, Kind, Symbol, loop
 from treadle.ir.program import (
+    KERNEL_SHAPES,
     Arg,
     Call,
     Collective,
     Group,
+    Kernel,
     Loop,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Program,
@@ -172,12 +175,16 @@ class _Reader:
         at = self.at
         domain = self.domain() if at.take_word("for") else Domain()
         reduce = self.domain() if at.take_word("reduce") else Domain()
+        if kind is Nest:
+            at.expect_word("runs")
+            common["runs"] = at.names_in_parens("an operation name")
         self.tail(common)
         scope = {v.name: v for v in (*domain.vars, *reduce.vars)}
         clash = next((n for n in scope if n in self.sizes), None)
         if clash or len(scope) != len(domain) + len(reduce):
             raise at.error("loop names that differ from each other and from sizes", None, clash)
-        return Loop(**common, body=parse_body(at, domain, reduce, {**self.sizes, **scope}))
+        assert issubclass(kind, Loop)
+        return kind(**common, body=parse_body(at, domain, reduce, {**self.sizes, **scope}))
 
     def domain(self) -> Domain:
         at, start = self.at, self.at.at
@@ -194,6 +201,10 @@ class _Reader:
 
     def group(self, kind: type[Operation], common: dict[str, Any]) -> Operation:
         at = self.at
+        if kind is Kernel:
+            if at.peek_word() not in KERNEL_SHAPES:
+                raise at.error(f"the shape of a kernel ({', '.join(KERNEL_SHAPES)})")
+            common["shape"] = at.word("a shape")
         self.tail(common)
         at.expect("{")
         at.end_line()

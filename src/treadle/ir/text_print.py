@@ -33,9 +33,11 @@ from treadle.ir.program import (
     Fused,
     Group,
     Grouped,
+    Kernel,
     Loop,
     MixOrder,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Program,
@@ -63,6 +65,8 @@ KEYWORDS: Mapping[type[Operation], str] = {
     MixOrder: "mixorder",
     Foreach: "foreach",
     Grouped: "grouped",
+    Nest: "nest",
+    Kernel: "launch",
 }
 
 
@@ -154,8 +158,11 @@ def _operation_lines(op: Operation) -> list[str]:
     head = f"{KEYWORDS[type(op)]} {show_name(op.name)} on {show_name_device(op.device)}"
     if isinstance(op, Loop):
         loops = _show_loops(op.body)
+        if isinstance(op, Nest):
+            loops += f" runs ({_names(op.runs)})"
         return [f"{head}{loops}{_tail(op)} {{", *body_lines(op.body.stmts), "}"]
     if isinstance(op, Group):
+        head += f" {op.shape}" if isinstance(op, Kernel) else ""
         inner = [f"  {line}" for m in op.members for line in _operation_lines(m)]
         return [f"{head}{_tail(op)} {{", *inner, "}"]
     if isinstance(op, Call):
@@ -304,6 +311,10 @@ PRINTERS: Mapping[str, Callable[[Stmt], str]] = {
     "bucketize": _bucketize,
     "reduce": lambda s: (
         f"reduce {s.attrs[0]} {_args(s)}{'' if s.attrs[1] is None else f' as {s.attrs[1]}'}"
+    ),
+    "reduce_part": lambda s: (
+        f"reduce_part {s.attrs[0]} {_args(s)} over {s.attrs[2]}"
+        f"{'' if s.attrs[1] is None else f' as {s.attrs[1]}'}"
     ),
     "scan": lambda s: f"scan {s.attrs[0]} {_args(s)}",
     "sort": lambda s: (

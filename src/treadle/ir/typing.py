@@ -163,7 +163,7 @@ def reduced_type(kind: str, value: DType) -> ValueType:
 
 
 def _of_reduce(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
-    kind, given = stmt.attrs
+    kind, given = stmt.attrs[:2]
     definition = REDUCTIONS.get(str(kind))
     if definition is None:
         raise BodyTypeError(position, f"unknown reduction '{kind}'")
@@ -216,6 +216,7 @@ OWN_RESULTS: Mapping[str, Callable[[Stmt, list[DType], TypeScope, int], ValueTyp
     "frexp": lambda stmt, types, scope, at: (types[0], DType.I32),
     "indirect": lambda stmt, types, scope, at: DType.I64,
     "reduce": _of_reduce,
+    "reduce_part": _of_reduce,
     "scan": _of_scan,
     "sort": lambda stmt, types, scope, at: types[0] if len(types) == 1 else tuple(types),
     "get": _of_get,

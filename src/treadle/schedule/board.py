@@ -17,7 +17,7 @@ from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Group, Program
-from treadle.schedule.placing import Placer
+from treadle.schedule.placing import Place, Placer
 from treadle.schedule.policy import Policy
 
 
@@ -32,7 +32,12 @@ class Board:
         self.order = MergeOrder(len(program.leaves), self.deps.edges)
         self.placer = Placer(self.order, self.timeline, policy.max_moves)
         self.peak = self.timeline.peak().bytes
-        self.peak_before = max(self.peak, ctx.peak_bytes or 0)
+        self.peak_before = self.peak
+        self.paid_up_to = self.peak
+        """The highest peak that costs nothing more: the lowest found, and what was paid since."""
+        self.given_peak = max(self.peak, ctx.peak_bytes or 0)
+        self.pays = False
+        """Whether memory may be spent now, if what it saves is worth it."""
         self.group_of = self.order.group_of
         self.before = self.timeline.before
         self._tried = self._refused = 0
@@ -61,13 +66,19 @@ class Board:
         path = self.order.witness(a, b) or []
         return no("FUS010", through=[self.deps.names[k] for k in path[1:-1][:4]])
 
-    def place(self, first: int, second: int, *, drop_internal: bool = True) -> Verdict:
-        """Put the two on one place of the timeline within the peak budget, or refuse."""
+    def place(
+        self, first: int, second: int, *, worth: float = 0.0, drop_internal: bool = True
+    ) -> Verdict:
+        """Put the two on one place of the timeline within the peak budget, or refuse.
+
+        `worth` are the bytes of traffic that it saves: what may be paid with memory.
+        """
         places = self.placer.places(first, second)
         if not places:
             return no("FUS013", limit=self.policy.max_moves)
-        limit = self.limit()
+        free, limit = self.limit(), self.limit(worth)
         lowest: int | None = None
+        best: Place | None = None
         for place in places:
             # A look before the trial pays off only where trials fail now and then.
             if limit is not None and 8 * self._refused > self._tried:
@@ -82,21 +93,35 @@ class Board:
             if mark is None:
                 continue
             peak = self.timeline.peak().bytes
-            if limit is None or peak <= limit:
+            if free is None or peak <= free:
                 self.peak = peak
                 return yes("FUS000", peak=peak, moved=len(place.moved))
-            lowest = peak if lowest is None else min(lowest, peak)
+            if lowest is None or peak < lowest:
+                lowest, best = peak, place
             self.timeline.rollback(mark)
             self._refused += 1
-        return no("FUS011", peak=lowest, limit=limit)
+        if best is None or lowest is None or limit is None or free is None or lowest > limit:
+            return no("FUS011", peak=lowest, limit=limit)
+        self.placer.try_at(first, second, best, drop_internal)
+        self.peak = self.paid_up_to = self.timeline.peak().bytes
+        return yes("FUS000", peak=self.peak, moved=len(best.moved), paid=self.peak - free)
 
-    def limit(self) -> int | None:
-        """The highest peak that the policy allows now."""
-        if self.policy.never_raise:
+    def limit(self, worth: float = 0.0) -> int | None:
+        """The highest peak that the policy allows now, for what saves `worth` bytes of traffic.
+
+        What is free is the lowest peak found, not the given one: memory is there to be saved, and
+        is spent up to the given peak (and the policy's factor) only for what is worth it.
+        """
+        policy = self.policy
+        if policy.never_raise:
             return self.peak
-        if self.policy.peak_factor is None:
+        if policy.peak_factor is None:
             return None
-        return int(self.peak_before * self.policy.peak_factor)
+        most = max(self.paid_up_to, int(self.given_peak * policy.peak_factor))
+        if policy.peak_price == 0:
+            return most
+        spend = int(worth / policy.peak_price) if self.pays else 0
+        return min(most, self.paid_up_to + spend)
 
     def final_order(self) -> list[tuple[int, ...]]:
         """The kernels as sorted positions of leaves, in order; nothing can be undone after it."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.analysis.deps import Dependences, DepKind
-from treadle.schedule.kernels import Kernel
+from treadle.schedule.kernels import KernelDraft
 from treadle.schedule.touches import Touch
 
 
-def candidate_pairs(kernels: list[Kernel], deps: Dependences) -> Iterator[tuple[int, int]]:
+def candidate_pairs(kernels: list[KernelDraft], deps: Dependences) -> Iterator[tuple[int, int]]:
     """Pairs of positions, earlier first, each once."""
     seen: set[tuple[int, int]] = set()
     for d in deps.deps:
@@ -29,11 +29,11 @@ def candidate_pairs(kernels: list[Kernel], deps: Dependences) -> Iterator[tuple[
             yield pair
 
 
-def _fusable(kernels: list[Kernel], a: int, b: int) -> bool:
+def _fusable(kernels: list[KernelDraft], a: int, b: int) -> bool:
     return not kernels[a].fixed and not kernels[b].fixed
 
 
-def _readers_in_rows(kernels: list[Kernel], deps: Dependences) -> Iterator[tuple[int, int]]:
+def _readers_in_rows(kernels: list[KernelDraft], deps: Dependences) -> Iterator[tuple[int, int]]:
     versions = deps.reads_version
     for storage, users in deps.users.items():
         if len(users) < 2:
@@ -58,5 +58,5 @@ def _readers_in_rows(kernels: list[Kernel], deps: Dependences) -> Iterator[tuple
                     last[row] = user
 
 
-def _ways(t: Touch, kernel: Kernel) -> Iterator[tuple[object, ...]]:
+def _ways(t: Touch, kernel: KernelDraft) -> Iterator[tuple[object, ...]]:
     yield t.path, t.level, t.computed, kernel.space.total

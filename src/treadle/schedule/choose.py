@@ -18,16 +18,17 @@ from treadle.core.garbage import paused_collection
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.ir.program import Fused, Group, Loop, Operation, Program
 from treadle.ir.spec_body import bounds
+from treadle.kernel.space import joined
 from treadle.schedule.board import Board
 from treadle.schedule.candidates import candidate_pairs
-from treadle.schedule.kernels import Kernel, kernels_of, rebuilt, storages_shared
+from treadle.schedule.kernels import KernelDraft, kernels_of, rebuilt, storages_shared
 from treadle.schedule.late import run_late
 from treadle.schedule.policy import Policy
+from treadle.schedule.profit import is_faster
 from treadle.schedule.reindex import aligned, can_align
 from treadle.schedule.rules.chain import RULES, rules_for
 from treadle.schedule.rules.pair import Pair
 from treadle.schedule.savings import Surroundings, saved_bytes
-from treadle.schedule.shapes import joined
 from treadle.schedule.touches import Touch
 
 
@@ -56,7 +57,7 @@ class Search:
         self.board = Board(program, ctx, policy)
         self.deps = self.board.deps
         self.ops: list[Operation] = list(program.leaves)
-        self.kernels: list[Kernel] = kernels_of(program)
+        self.kernels: list[KernelDraft] = kernels_of(program)
         self.around = Surroundings.of(self.deps, program.derive(boundary), policy.nests)
         self.neighbours: list[set[int]] = [set() for _ in self.kernels]
         self.version = [0] * len(self.kernels)
@@ -100,14 +101,19 @@ class Search:
         return Grouping(order, self.ops, self.board.peak_before, self.board.peak)
 
     def run_queue(self) -> None:
-        """Work the queue off; what the peak forbade is asked again if the peak has fallen since."""
+        """Work the queue off; what the peak forbade is asked again if there may be room since.
+
+        First without spending memory; then what is still forbidden may pay for it.
+        """
         while True:
-            start = self.board.peak
+            start, free = self.board.peak, self.board.paid_up_to
             while self.queue:
                 self.step(*heappop(self.queue))
             again = [pair for pair, code in self.forbidden.items() if code in MEMORY_CODES]
-            if self.board.peak >= start or not again:
+            has_room = self.board.peak < start or self.board.paid_up_to > free
+            if not again or (self.board.pays and not has_room):
                 return
+            self.board.pays = self.board.pays or not has_room
             self.forbidden.clear()
             for a, b in again:
                 self.refused.pop((a, b), None)
@@ -156,7 +162,7 @@ class Search:
         """Ask everything about a pair; on agreement the two are one afterwards."""
         first, second = (a, b) if self.board.before(a, b) else (b, a)
         one, other = self.kernels[first], self.kernels[second]
-        pair = Pair.of(self.program, self.policy, one, other, tuple(storages_shared(one, other)))
+        pair = self.pair(one, other)
         verdict = check_rules(rules_for(pair), pair)
         changed: Alignment | None = None
         if verdict.code == "FUS008" and self.policy.reindex:
@@ -167,7 +173,11 @@ class Search:
             return no(verdict.code, **verdict.facts, bytes=score)
         if score <= 0:
             return no("FUS012", bytes=score)
-        verdict = self.board.acyclic(a, b) and self.board.place(first, second)
+        verdict = is_faster(pair, score)
+        if not verdict:
+            return no(verdict.code, **verdict.facts, bytes=score)
+        worth = score + self.launch_bytes(one.device)
+        verdict = self.board.acyclic(a, b) and self.board.place(first, second, worth=worth)
         if not verdict:
             return no(verdict.code, **verdict.facts, bytes=score)
         verdict = yes(verdict.code, **verdict.facts, bytes=score)
@@ -178,6 +188,16 @@ class Search:
                 self.kernels[first], self.kernels[second] = pair.first, pair.second
             self.merge(first, second, pair)
         return verdict
+
+    def pair(self, one: KernelDraft, other: KernelDraft) -> Pair:
+        """Two kernels as the rules see them."""
+        shared = tuple(storages_shared(one, other))
+        return Pair.of(self.program, self.policy, self.ctx.cost, one, other, shared)
+
+    def launch_bytes(self, device: str) -> float:
+        """Bytes that the device could move in the time of a launch."""
+        machine = self.ctx.cost.machine(device)
+        return machine.launch_ns * machine.gigabytes_per_second
 
     def align(self, pair: Pair) -> Alignment | None:
         """Try to make the two meet by walking a pointwise one in the other's order."""
@@ -193,7 +213,7 @@ class Search:
                     continue
                 fresh = rebuilt(mover, moved, self.program)
                 both = (fresh, other) if mover is pair.first else (other, fresh)
-                new = Pair.of(self.program, self.policy, *both, pair.shared)
+                new = Pair.of(self.program, self.policy, self.ctx.cost, *both, pair.shared)
                 # What cannot be proven to stay inside its buffers would be no program any more.
                 if check_rules(RULES, new) and not any(
                     problem for op in moved for problem in bounds(op.body, self.program)
@@ -202,7 +222,7 @@ class Search:
         return None
 
     def _misaligned(
-        self, pair: Pair, mover: Kernel, other: Kernel
+        self, pair: Pair, mover: KernelDraft, other: KernelDraft
     ) -> Iterator[tuple[Touch, Touch]]:
         for storage in pair.shared:
             for path in mover.touches[storage]:

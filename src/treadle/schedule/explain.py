@@ -12,13 +12,12 @@ from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, explain_rules, no, yes
 from treadle.ir.program import Program
 from treadle.schedule.choose import Search
-from treadle.schedule.kernels import storages_shared
 from treadle.schedule.pass_card import Pass
-from treadle.schedule.passes import PIPELINE
+from treadle.schedule.passes import SCHEDULING
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import policy_named
+from treadle.schedule.profit import is_faster
 from treadle.schedule.rules.chain import rules_for
-from treadle.schedule.rules.pair import Pair
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ def _fate(name: str, ctx: Ctx) -> str:
 
 
 def _until(name: str) -> Sequence[Pass]:
-    names = [p.name for p in PIPELINE]
-    return PIPELINE[: names.index(name)]
+    names = [p.name for p in SCHEDULING]
+    return SCHEDULING[: names.index(name)]
 
 
 def _from(name: str) -> Sequence[Pass]:
-    names = [p.name for p in PIPELINE]
-    return PIPELINE[names.index(name) :]
+    names = [p.name for p in SCHEDULING]
+    return SCHEDULING[names.index(name) :]
 
 
 def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdict]]:
@@ -93,8 +92,7 @@ def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdic
         return []
     first, second = (x, y) if search.board.before(x, y) else (y, x)
     one, other = search.kernels[first], search.kernels[second]
-    shared = tuple(storages_shared(one, other))
-    pair = Pair.of(program, search.policy, one, other, shared)
+    pair = search.pair(one, other)
     found: list[tuple[str, Verdict]] = []
     for rule in rules_for(pair):
         answer = explain_rules((rule,), pair) if pair.space is not None or not found else []
@@ -103,9 +101,13 @@ def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdic
             break  # without a common space the later questions have no meaning
     saved = search.score(first, second)
     found.append(("saves_bytes", yes(bytes=saved) if saved > 0 else no("FUS012", bytes=saved)))
+    found.append(("is_faster", is_faster(pair, saved)))
     found.append(("closes_no_cycle", search.board.acyclic(x, y)))
     if found[-1][1]:
-        found.append(("has_a_place_within_the_peak", search.board.place(first, second)))
+        search.board.pays = True
+        worth = saved + search.launch_bytes(one.device)
+        placed = search.board.place(first, second, worth=worth)
+        found.append(("has_a_place_within_the_peak", placed))
     return found
 
 

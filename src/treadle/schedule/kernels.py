@@ -12,17 +12,18 @@ from treadle.analysis.access import Access, accesses, loop_accesses
 from treadle.index import Expr, hint
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Operation, Program
+from treadle.kernel.common_loops import can_be_a_part
+from treadle.kernel.space import ONE, Space, quotient, space_of
 from treadle.schedule.open_calls import call_touches, opens, result_space
-from treadle.schedule.shapes import ONE, Space, quotient, space_of
 from treadle.schedule.touches import Touch, outer_walk
 
 
-class Kernel:
+class KernelDraft:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "call", "device", "fixed", "leaves", "members", "name", "scans", "space", "statements",
-        "touches", "uses",
+        "call", "combines", "device", "fixed", "leaves", "members", "name", "scans", "space",
+        "statements", "touches", "uses",
     )  # fmt: skip
 
     def __init__(
@@ -39,12 +40,16 @@ class Kernel:
         self.uses: dict[str, int] = {}
         """How many members touch a storage."""
         self.scans = False
+        self.combines: tuple[Expr, Expr] | None = None
+        """Points and steps in all of what needs whole rows: scans, sorts, moments."""
         self.statements = 0
         self.fixed = not isinstance(op, Loop)
         if isinstance(op, Loop):
             self.space = space_of(op)
             self.statements = len(op.body.stmts)
             if len(op.body.reduce):
+                if not can_be_a_part(op.body):
+                    self.combines = op.body.domain.numel, op.body.space.numel
                 self.scans = any(at.stmt.op in ("scan", "sort") for at in op.body.walk())
             for access in program.derive(accesses)[op.name] if known is None else known:
                 self.touches.setdefault(access.storage, []).append(Touch(access, op, program))
@@ -62,12 +67,13 @@ class Kernel:
         """Whether a member stores to it."""
         return any(t.is_write for t in self.touches.get(storage, ()))
 
-    def absorb(self, other: Kernel, space: Space) -> None:
+    def absorb(self, other: KernelDraft, space: Space) -> None:
         """Take over the members of another kernel."""
         self.space = space
         self.members = sorted([*self.members, *other.members])
         self.leaves += other.leaves
         self.scans = self.scans or other.scans
+        self.combines = other.combines if self.combines is None else self.combines
         self.call = other.call if self.call is None else self.call
         self.statements += other.statements
         for storage, theirs in other.touches.items():
@@ -112,11 +118,11 @@ def _is_coarser(a: Expr, b: Expr) -> bool:
     return hint(a) < hint(b)
 
 
-def rebuilt(kernel: Kernel, ops: Sequence[Loop], program: Program) -> Kernel:
+def rebuilt(kernel: KernelDraft, ops: Sequence[Loop], program: Program) -> KernelDraft:
     """The kernel with other loops for its members, which touch the same in another order."""
-    found: Kernel | None = None
+    found: KernelDraft | None = None
     for position, op in zip(kernel.members, ops, strict=True):
-        one = Kernel(position, op, program, loop_accesses(op, program))
+        one = KernelDraft(position, op, program, loop_accesses(op, program))
         if found is None:
             found = one
         else:
@@ -126,12 +132,12 @@ def rebuilt(kernel: Kernel, ops: Sequence[Loop], program: Program) -> Kernel:
     return found
 
 
-def kernels_of(program: Program) -> list[Kernel]:
+def kernels_of(program: Program) -> list[KernelDraft]:
     """One kernel per leaf."""
-    return [Kernel(k, op, program) for k, op in enumerate(program.leaves)]
+    return [KernelDraft(k, op, program) for k, op in enumerate(program.leaves)]
 
 
-def storages_shared(a: Kernel, b: Kernel) -> Sequence[str]:
+def storages_shared(a: KernelDraft, b: KernelDraft) -> Sequence[str]:
     """Storages that both touch."""
     small, large = (a, b) if len(a.touches) <= len(b.touches) else (b, a)
     return [s for s in small.touches if s in large.touches]

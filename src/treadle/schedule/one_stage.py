@@ -16,9 +16,10 @@ from treadle.index.expr import IntLike
 from treadle.ir.body import Body, Numbered, Stmt
 from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
+from treadle.ir.reduced import reduced_once
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import infer_types
-from treadle.schedule.two_stages import EXACT, fresh_loop, reduced_once
+from treadle.schedule.two_stages import EXACT, fresh_loop
 
 
 def as_one_stage(first: Loop, second: Loop, buffer: Buffer, program: Program) -> Loop | None:

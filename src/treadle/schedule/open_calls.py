@@ -17,7 +17,7 @@ from treadle.index import Domain, IndexMap
 from treadle.ir.effects import effects
 from treadle.ir.program import Call, Operation, Program, Template, UserKernel
 from treadle.ir.types import BufferKind
-from treadle.schedule.shapes import Space
+from treadle.kernel.space import Space
 from treadle.schedule.touches import Touch
 
 

@@ -23,8 +23,6 @@ class Pass:
     """The stage whose rules hold after it."""
     only_after: str | None = None
     """Run only if the pass of this name changed the program."""
-    knows_given_peak: bool = False
-    """It may use memory up to the peak of the program as it was given to the pipeline."""
 
     @property
     def summary(self) -> str:

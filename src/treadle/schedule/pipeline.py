@@ -25,39 +25,37 @@ from treadle.analysis.certificate import border_changes, certify
 from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
 from treadle.core.errors import SpecError, TreadleError, Violation
-from treadle.ir.program import Collective, Program
+from treadle.ir.program import Program
 from treadle.ir.spec import Stage, violations
 from treadle.ir.text import parse_program, show_program
 from treadle.schedule.failure import PipelineError, describe_failure
 from treadle.schedule.pass_card import Pass
-from treadle.schedule.passes import PIPELINE
+from treadle.schedule.passes import SCHEDULING
 from treadle.schedule.reproducer import write_reproducer
 
 
-def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = PIPELINE) -> Program:
-    """The program after all passes; raises PipelineError with a reproducer if one fails."""
+def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING) -> Program:
+    """The program after the passes; raises PipelineError with a reproducer if one fails."""
     bad = violations(program)
     if bad and ctx.options.check >= 1:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
     changed: set[str] = set()
-    allowance = given_peak(program, ctx) if any(p.knows_given_peak for p in passes) else None
+    if ctx.peak_bytes is None:
+        ctx = replace(ctx, peak_bytes=given_peak(program, ctx))
     for number, step in enumerate(passes, 1):
         if ctx.options.stop_after is not None and number > ctx.options.stop_after:
             break
         if step.only_after is not None and step.only_after not in changed:
             continue
-        known = replace(ctx, peak_bytes=allowance) if step.knows_given_peak else ctx
-        new = _run_one(number, step, program, known, passes)
+        new = _run_one(number, step, program, ctx, passes)
         if new is not program:
             changed.add(step.name)
         program = new
     return program
 
 
-def given_peak(program: Program, ctx: Ctx) -> int | None:
-    """The peak that later passes may come back to; only communication is worth memory."""
-    if ctx.peak_bytes is not None or not any(isinstance(x, Collective) for x in program.leaves):
-        return ctx.peak_bytes
+def given_peak(program: Program, ctx: Ctx) -> int:
+    """The peak of the program as given: how far passes may go with what is worth memory."""
     policy = ACCOUNTINGS[ctx.options.accounting].policy
     return Liveness(program, policy).peak().bytes
 

@@ -14,8 +14,11 @@ class Policy:
 
     name: str
     doc: str
-    peak_factor: float | None = 1.0
-    """Fusion may raise the peak to this multiple of the unfused peak; None: no limit."""
+    peak_factor: float | None = 1.02
+    """The peak may reach this multiple of that of the program as given; None: no limit."""
+    peak_price: float = 1.0
+    """Bytes of traffic that must be saved for every byte by which the peak rises above the lowest
+    that was found; a launch counts as the bytes that could be moved meanwhile."""
     never_raise: bool = False
     """No single fusion may raise the peak of the moment at all."""
     max_members: int = 64
@@ -56,8 +59,9 @@ class Policy:
 POLICIES: dict[str, Policy] = {
     p.name: p
     for p in (
-        Policy("balanced", "fewest bytes moved with a peak not above the unfused one"),
-        Policy("fast", "fewest bytes moved, the peak may grow by a quarter", peak_factor=1.25),
+        Policy("balanced", "memory is spent where it saves traffic, up to the given peak + 2 %"),
+        Policy("fast", "fewest bytes moved, the peak may grow by a quarter", peak_factor=1.25,
+               peak_price=0.0),
         Policy("memory", "no fusion that raises the peak, no shared launches", never_raise=True,
                combine=1, split="never"),
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",

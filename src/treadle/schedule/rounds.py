@@ -20,7 +20,7 @@ from treadle.core.garbage import paused_collection
 from treadle.core.verdict import Verdict, check_rules, no, yes
 from treadle.ir.program import Program
 from treadle.schedule.choose import Grouping, Search
-from treadle.schedule.kernels import Kernel, same_point, storages_shared
+from treadle.schedule.kernels import KernelDraft, same_point, storages_shared
 from treadle.schedule.policy import Policy
 from treadle.schedule.rules.chain import rules_for
 from treadle.schedule.rules.pair import Pair
@@ -96,7 +96,7 @@ class Rounds(Search):
         """Whether the peer would fuse the two; if so they are one afterwards."""
         first, second = (a, b) if self.board.before(a, b) else (b, a)
         one, other = self.kernels[first], self.kernels[second]
-        pair = Pair.of(self.program, self.policy, one, other, tuple(storages_shared(one, other)))
+        pair = self.pair(one, other)
         verdict = check_rules(rules_for(pair), pair)
         changed = None
         if verdict.code == "FUS008" and may_reorder and not one.device.startswith("cpu"):
@@ -132,7 +132,7 @@ class Rounds(Search):
         return yes()
 
 
-def common_bytes(one: Kernel, other: Kernel) -> int:
+def common_bytes(one: KernelDraft, other: KernelDraft) -> int:
     """Bytes of accesses that both kernels make in the same way, reads and writes alike."""
     total = 0
     for storage in storages_shared(one, other):
@@ -157,7 +157,7 @@ def _equally_many_loops(pair: Pair) -> bool:
     return len(counts) == 1
 
 
-def _distance(one: Kernel, other: Kernel) -> int:
+def _distance(one: KernelDraft, other: KernelDraft) -> int:
     return max(abs(one.members[0] - other.members[-1]), abs(other.members[0] - one.members[-1]))
 
 

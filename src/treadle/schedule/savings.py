@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from treadle.analysis.deps import Dependences
 from treadle.analysis.inplace import Boundary
-from treadle.schedule.kernels import Kernel, same_point
-from treadle.schedule.shapes import joined
+from treadle.kernel.space import joined
+from treadle.schedule.kernels import KernelDraft, same_point
 from treadle.schedule.touches import Touch
 
 
@@ -27,7 +27,7 @@ class Surroundings:
         return cls(deps.users, edge.inputs | edge.outputs, nests)
 
 
-def saved_bytes(a: Kernel, b: Kernel, shared: Iterable[str], around: Surroundings) -> int:
+def saved_bytes(a: KernelDraft, b: KernelDraft, shared: Iterable[str], around: Surroundings) -> int:
     """Bytes that need not be moved if b's work joins a's."""
     if joined(a.space, b.space, around.nests) is None and b.call is None:
         return _sum_of_shared(a, b, shared)
@@ -73,7 +73,7 @@ def _read_twice(mine: list[Touch], theirs: list[Touch]) -> int:
     return total
 
 
-def _sum_of_shared(a: Kernel, b: Kernel, shared: Iterable[str]) -> int:
+def _sum_of_shared(a: KernelDraft, b: KernelDraft, shared: Iterable[str]) -> int:
     """What two kernels that cannot be one have in common: what a refusal leaves on the table."""
     total = 0
     for storage in shared:

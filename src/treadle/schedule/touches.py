@@ -18,8 +18,8 @@ from treadle.analysis.access import Access
 from treadle.index import Domain, Expr, IndexMap, hint
 from treadle.index.expr import mul
 from treadle.ir.program import Loop, Program
+from treadle.kernel.space import ONE
 from treadle.schedule.data_walks import data_key
-from treadle.schedule.shapes import ONE
 
 
 class Touch:

@@ -20,6 +20,7 @@ from treadle.index.expr import IntLike, mul
 from treadle.ir.body import Body, Stmt, operands_of, value_symbol
 from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
+from treadle.ir.reduced import levels_of
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import infer_types
 
@@ -28,8 +29,6 @@ ADDED_UP = {"sum": "sum", "prod": "prod", "dot": "sum"}
 EXACT = frozenset({"max", "min", "any", "all", "xor_sum"})
 POSITIONS = {"argmax": "max", "argmin": "min"}
 SPLITTABLE = frozenset({*ADDED_UP, *EXACT, *POSITIONS, "welford"})
-UNFIT = frozenset({"assert", "inline_asm", "scan", "sort", "param"})
-"""Statements of a body that stays in one stage."""
 
 
 @dataclass(frozen=True)
@@ -65,51 +64,6 @@ def _divisors(n: int) -> list[int]:
 def _known(n: Expr) -> int:
     assert n.value is not None
     return n.value
-
-
-def reduced_once(body: Body) -> bool:
-    """Whether nothing that varies along the reduction loops comes after a reduction."""
-    varies, reduced = _levels(body)
-    for at in body.walk():
-        if at.stmt.op in UNFIT:
-            return False
-        if at.depth:
-            continue
-        uses = operands_of(at.stmt)
-        if at.stmt.op == "store":
-            index = at.stmt.attrs[1]
-            assert isinstance(index, Expr)
-            if uses & varies or not index.free.isdisjoint(body.reduce.vars):
-                return False
-        elif at.number in varies and uses & reduced:
-            return False
-    return True
-
-
-def _loops_of(stmt: Stmt) -> set[Symbol]:
-    found = {s for a in stmt.attrs if isinstance(a, Expr) for s in a.free}
-    for inner in stmt.region:
-        found |= _loops_of(inner)
-    return found
-
-
-def _levels(body: Body) -> tuple[set[int], set[int]]:
-    """Values that vary along the reduction loops, and values that come from a reduction."""
-    varies: set[int] = set()
-    reduced: set[int] = set()
-    inner = set(body.reduce.vars)
-    for at in body.walk():
-        if at.depth or at.number is None:
-            continue
-        uses = operands_of(at.stmt)
-        if at.stmt.op == "reduce":
-            reduced.add(at.number)
-            continue
-        if uses & varies or _loops_of(at.stmt) & inner:
-            varies.add(at.number)
-        if uses & reduced:
-            reduced.add(at.number)
-    return varies, reduced
 
 
 @dataclass(frozen=True)
@@ -173,7 +127,7 @@ class Splitter:
 
     def stages(self) -> Stages:
         """Both stages."""
-        _, reduced = _levels(self.body)
+        _, reduced = levels_of(self.body)
         for at in self.body.walk():
             if at.depth:
                 continue

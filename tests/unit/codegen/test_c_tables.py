@@ -11,13 +11,14 @@ from treadle.codegen.c.statements import STATEMENTS
 from treadle.codegen.c.types import STORED, float_literal, literal, whole_literal
 from treadle.codegen.c.unit import prelude
 from treadle.codegen.lower import LOWERED
-from treadle.codegen.nests import COMBINING
 from treadle.index import Const, Expr, Product, Sum, Symbol
 from treadle.index.expr import _Compound
 from treadle.ir.ops import OPS, POINTWISE, REDUCTIONS, SCAN_COMBINES, STORE_MODES
 from treadle.ir.program import GROUP_KINDS, LEAF_KINDS
 from treadle.ir.types import DType
 from treadle.ir.typing import ACCEPTS, as_float
+from treadle.kernel.build import BUILDERS
+from treadle.kernel.stages import COMBINING
 
 
 def test_every_pointwise_operation_has_one_row() -> None:
@@ -40,7 +41,7 @@ def test_every_statement_can_be_written() -> None:
 
 def test_every_reduction_scan_and_store_mode_has_a_row() -> None:
     assert set(REDUCERS) == set(REDUCTIONS)
-    assert set(SCANNERS) | {"region"} == set(SCAN_COMBINES)
+    assert set(SCANNERS) | {"region", "unknown"} == set(SCAN_COMBINES)
     assert set(COMBINE) | {"plain"} == set(STORE_MODES)
 
 
@@ -49,7 +50,7 @@ def test_every_element_type_has_a_c_type() -> None:
 
 
 def test_every_kind_of_operation_is_lowered() -> None:
-    assert set(LOWERED) == {*LEAF_KINDS, *GROUP_KINDS}
+    assert set(LOWERED) | set(BUILDERS) == {*LEAF_KINDS, *GROUP_KINDS}
 
 
 def test_every_kind_of_index_expression_is_written() -> None:

@@ -4,12 +4,16 @@ import dataclasses
 
 import pytest
 
+from treadle.analysis.devices import DEVICES
 from treadle.core import CostModel, Ctx, Journal, Options, journal_for
 
 
 class FlatCost:
     def op_ns(self, op: object) -> float:
         return 1.0
+
+    def machine(self, device: str) -> object:
+        return DEVICES["cpu"]
 
     def latency_ns(self, a: object, b: object) -> float:
         return 0.0

@@ -13,6 +13,7 @@ VARIABLES = {
     "TREADLE_DUMP": ("dump", "out dir", "out dir"),
     "TREADLE_DUMP_PASS": ("dump_pass", "fuse.*", "fuse.*"),
     "TREADLE_STOP_AFTER": ("stop_after", "0", 0),
+    "TREADLE_TARGET": ("target", "h200", "h200"),
     "TREADLE_COST_FILE": ("cost_file", "costs.json", "costs.json"),
     "TREADLE_POLICY": ("policy", "memory", "memory"),
     "TREADLE_ACCOUNTING": ("accounting", "inductor", "inductor"),
@@ -38,6 +39,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "memory_limit": None,
         "explain": False,
         "seed": 0,
+        "target": None,
         "cost_file": None,
     }
 

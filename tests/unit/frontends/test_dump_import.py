@@ -52,6 +52,8 @@ def test_ungrouping_keeps_the_meaning(path: Path) -> None:
         program = import_program(section).program
         if any(isinstance(op, Template) for op in program.leaves):
             continue  # a template with an epilogue has no meaning as separate calls here
+        if "scan unknown" in show_program(program):
+            continue  # a dump does not say how a scan combines
         flat = unpacked(program)
         assert not any(type(op).__name__ in ("Fused", "Foreach", "MixOrder") for op in flat.ops)
         assert differing_results(program, flat, externs=stand_ins(program)) == []
@@ -113,7 +115,8 @@ def test_groups_of_a_dump_stay_groups() -> None:
 
 
 def test_a_body_that_says_too_little_is_kept_opaque() -> None:
-    imported = import_program(read_dump(str(CORPUS / "gpu_scan.txt")))
+    text = (CORPUS / "gpu_scan.txt").read_text().replace("self.scan1(", "self.mystery1(")
+    imported = import_program(parse_dump(text, "mystery"))
     assert [a.code for a in imported.assumptions] == ["IND020"]
     (op,) = imported.program.ops
     assert isinstance(op, Extern)

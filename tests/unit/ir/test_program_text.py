@@ -12,7 +12,17 @@ from treadle.index import loop as loop_var
 from treadle.ir.body import Body, Literal, Stmt
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.ops import OPS
-from treadle.ir.program import GROUP_KINDS, LEAF_KINDS, Foreach, Fused, Grouped, MixOrder, Program
+from treadle.ir.program import (
+    GROUP_KINDS,
+    LEAF_KINDS,
+    Foreach,
+    Fused,
+    Grouped,
+    Kernel,
+    MixOrder,
+    Nest,
+    Program,
+)
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.ir.text_body import PARSERS
@@ -62,7 +72,13 @@ def everything() -> Program:
     for kind in (Fused, MixOrder, Foreach, Grouped):
         with b.group(kind, f"group_{kind.__name__}"), b.loop(None, []) as k:
             k.store(b.buffer(f"one_{kind.__name__}", "i8", []), (), 3)
-    return b.build()
+    with b.loop("part", [2], reduce=[3, 4]) as k:
+        part = k.emit("reduce_part", [k.load(x, *k.vars[:2])], ("max", None, k.vars[2]))
+        k.store(b.buffer("parts", "f32", [2, 3]), k.vars[:2], part)
+    program = b.build()
+    (*ops, part_of) = program.ops
+    nest = Nest(name="nest", body=part_of.body, runs=("part", "other"))
+    return program.with_ops((*ops, nest, Kernel(name="all", members=(nest,), shape="fused")))
 
 
 def test_print_then_parse_gives_an_equal_program() -> None:

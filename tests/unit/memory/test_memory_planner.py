@@ -18,6 +18,7 @@ from treadle.memory.native import Native
 from treadle.memory.portfolio import solve, split
 from treadle.memory.problem import Block, Pool, Problem
 from treadle.memory.search import luby
+from treadle.testing.costs import MACHINES
 
 # Every greedy order leaves a hole here and ends at 13; a plan of 12 exists.
 TRICKY = Problem(
@@ -178,7 +179,7 @@ def test_best_fit_takes_the_smallest_hole_and_first_fit_the_lowest() -> None:
 def test_a_little_work_needs_no_compiler(tmp_path: Path) -> None:
     def planned(count: int, **options: str) -> object:
         blocks = [Block(f"b{k}", k, k + 3, 64 * (k % 5 + 1)) for k in range(count)]
-        ctx = Ctx(Options(**options), None, Journal(enabled=False))  # type: ignore[arg-type]
+        ctx = Ctx(Options(**options), MACHINES, Journal(enabled=False))
         return solve(Problem(tuple(blocks)), steps=0, effort="fast", ctx=ctx).plan
 
     cache = tmp_path / "cache"

@@ -23,13 +23,14 @@ from treadle.ir.types import Buffer
 from treadle.schedule.choose import Search
 from treadle.schedule.passes.fuse import fuse
 from treadle.schedule.policy import POLICIES, Policy
+from treadle.testing.costs import MACHINES
 from treadle.testing.stand_ins import stand_ins
 
 BYTES = 8 * 8 * 4
 
 
 def context(journal: Journal) -> Ctx:
-    return Ctx(Options(), None, journal)  # type: ignore[arg-type]
+    return Ctx(Options(), MACHINES, journal)
 
 
 def decided(program: Program, policy: Policy = POLICIES["balanced"]) -> tuple[set[str], set[str]]:
@@ -286,7 +287,7 @@ def test_the_dump_of_a_template_is_scheduled_no_worse_than_its_maker_did() -> No
     text = Path(__file__).parents[2] / "corpus" / "inductor" / "gpu_template.txt"
     given = import_program(read_dump(str(text))).program
     program = unpacked(given)
-    after = fuse(program, Ctx(Options(accounting="dump"), None, Journal()))  # type: ignore[arg-type]
+    after = fuse(program, Ctx(Options(accounting="dump"), MACHINES, Journal()))
     for accounting in (DUMP, PEER):
         ours, theirs = figures(after, accounting), figures(given, accounting)
         assert ours.kernels <= theirs.kernels

@@ -14,11 +14,12 @@ from treadle.ir.program import Foreach, Program
 from treadle.ir.spec import verify
 from treadle.schedule.passes.combine_launches import combine_launches
 from treadle.schedule.policy import POLICIES
+from treadle.testing.costs import MACHINES
 
 
 def combined(program: Program, policy: str = "balanced") -> tuple[Program, list[str]]:
     journal = Journal()
-    new = combine_launches(program, Ctx(Options(policy=policy), None, journal))  # type: ignore[arg-type]
+    new = combine_launches(program, Ctx(Options(policy=policy), MACHINES, journal))
     return verify(new), [e["code"] for e in journal.events("verdict")]
 
 

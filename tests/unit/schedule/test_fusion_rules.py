@@ -19,6 +19,7 @@ from treadle.schedule.choose import Search
 from treadle.schedule.passes.fuse import fuse
 from treadle.schedule.policy import POLICIES, Policy
 from treadle.schedule.reindex import aligned
+from treadle.testing.costs import MACHINES
 from treadle.testing.stand_ins import stand_ins
 
 Build = Callable[[ProgramBuilder], None]
@@ -33,11 +34,11 @@ def program_of(build: Build, device: str = "cpu") -> Program:
 def fused(program: Program, policy: Policy | None = None) -> tuple[set[str], dict[str, dict]]:  # type: ignore[type-arg]
     """Names of the kernels, and the verdicts by pair of operations."""
     journal = Journal()
-    ctx = Ctx(Options(), None, journal)  # type: ignore[arg-type]
+    ctx = Ctx(Options(), MACHINES, journal)
     search = Search(program, ctx, policy or POLICIES["balanced"])
     found = search.run()
     names = {"_".join(program.leaves[m].name for m in group) for group in found.kernels}
-    after = verify(fuse(program, Ctx(Options(), None, Journal(enabled=False))))  # type: ignore[arg-type]
+    after = verify(fuse(program, Ctx(Options(), MACHINES, Journal(enabled=False))))
     assert differing_results(program, after, externs=stand_ins(program)) == []
     verdicts = {"+".join(e["ops"]): dict(e) for e in journal.events("verdict")}
     return names, verdicts
@@ -176,7 +177,7 @@ def test_reindexing_refuses_what_would_need_divisions() -> None:
             k.store_at(y, 8 * j + i, k.load_at(t, 8 * j + i))
 
     program = program_of(build)
-    search = Search(program, Ctx(Options(), None, Journal()), POLICIES["balanced"])  # type: ignore[arg-type]
+    search = Search(program, Ctx(Options(), MACHINES, Journal()), POLICIES["balanced"])
     producer, consumer = search.kernels
     path = next(t for t in producer.touches["t"] if t.is_write)
     goal = next(t for t in consumer.touches["t"] if not t.is_write)
@@ -286,7 +287,9 @@ def test_a_large_kernel_keeps_enough_independent_points() -> None:
     names, verdicts = fused(program_of(rows_then_all(512, 256)))
     assert names == {"rows", "all"}
     assert verdicts["rows+all"]["code"] == "FUS014"
-    assert verdicts["rows+all"]["facts"]["points"] == 1
+    facts = verdicts["rows+all"]["facts"]
+    assert facts["points"] == 1
+    assert facts["apart_ns"] < facts["together_ns"]
 
 
 def test_a_reduction_of_blocks_fuses_into_one_of_rows() -> None:
@@ -325,7 +328,7 @@ def test_a_call_is_a_kernel_of_its_own() -> None:
 
     program = program_of(build)
     assert fused(program)[0] == {"p", "mm", "c"}
-    search = Search(program, Ctx(Options(), None, Journal()), POLICIES["balanced"])  # type: ignore[arg-type]
+    search = Search(program, Ctx(Options(), MACHINES, Journal()), POLICIES["balanced"])
     assert search.consider(0, 1, 0).code == "FUS001"
     assert search.consider(0, 2, 0).code == "FUS007"
 
@@ -335,7 +338,7 @@ def test_two_devices_are_two_kernels() -> None:
     x = b.input("x", "f32", [])
     pointwise(b, "g", [x], [])
     program = b.build()
-    search = Search(program, Ctx(Options(), None, Journal()), POLICIES["balanced"])  # type: ignore[arg-type]
+    search = Search(program, Ctx(Options(), MACHINES, Journal()), POLICIES["balanced"])
     from copy import copy
 
     other = copy(search.kernels[0])
@@ -344,7 +347,7 @@ def test_two_devices_are_two_kernels() -> None:
     from treadle.schedule.rules.form import on_one_device
     from treadle.schedule.rules.pair import Pair
 
-    pair = Pair.of(program, POLICIES["balanced"], search.kernels[0], other, ("x",))
+    pair = Pair.of(program, POLICIES["balanced"], MACHINES, search.kernels[0], other, ("x",))
     assert on_one_device(pair).code == "FUS002"
 
 
@@ -449,5 +452,5 @@ def test_data_touched_in_different_ways_saves_nothing() -> None:
             k.store(y, (i, j), k.load(x, j, i))
 
     program = program_of(build)
-    search = Search(program, Ctx(Options(), None, Journal()), POLICIES["balanced"])  # type: ignore[arg-type]
+    search = Search(program, Ctx(Options(), MACHINES, Journal()), POLICIES["balanced"])
     assert search.consider(0, 1, search.score(0, 1)).code == "FUS012"

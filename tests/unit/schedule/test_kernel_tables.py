@@ -19,6 +19,7 @@ from treadle.ir.types import Buffer
 from treadle.schedule.last_uses import Row, last_uses
 from treadle.schedule.naming import kernel_names
 from treadle.schedule.passes.name_kernels import name_kernels
+from treadle.testing.costs import MACHINES
 
 SEEDS = sorted((Path(__file__).parents[3].parent / "shared" / "seeds").glob("003_*"))
 
@@ -119,7 +120,7 @@ def test_names_are_unique_and_a_second_run_changes_nothing() -> None:
         with b.group(name=f"g{n}"):
             t = pointwise(b, f"exp_{2 * n}", t, "exp")
     b.returns(t)
-    ctx = Ctx(Options(), None, Journal())  # type: ignore[arg-type]
+    ctx = Ctx(Options(), MACHINES, Journal())
     program = verify(name_kernels(b.build(), ctx))
     names = [op.name for op in program.ops]
     assert all(isinstance(op, Fused) for op in program.ops)

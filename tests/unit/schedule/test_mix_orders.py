@@ -12,11 +12,12 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import MixOrder, Program
 from treadle.ir.spec import verify
 from treadle.schedule.passes.mix_orders import mix_orders
+from treadle.testing.costs import MACHINES
 
 
 def mixed(program: Program) -> tuple[Program, list[str]]:
     journal = Journal()
-    new = mix_orders(program, Ctx(Options(), None, journal))  # type: ignore[arg-type]
+    new = mix_orders(program, Ctx(Options(), MACHINES, journal))
     return verify(new), [e["code"] for e in journal.events("verdict")]
 
 

@@ -22,7 +22,7 @@ from treadle.ir.types import Buffer, BufferKind, DType, Layout
 from treadle.lab.demo_program import demo_program
 from treadle.schedule.failure import PipelineError
 from treadle.schedule.pass_card import Pass
-from treadle.schedule.passes import PASSES, PIPELINE
+from treadle.schedule.passes import KERNELS, PASSES, PIPELINE, SCHEDULING
 from treadle.schedule.pipeline import check, run_pipeline
 from treadle.schedule.reproducer import read_reproducer, write_reproducer
 
@@ -66,19 +66,23 @@ def test_all_passes_run_and_are_journaled(tmp_path: Path) -> None:
     ctx = context(tmp_path, check=3)
     result = run_pipeline(demo_program(), ctx)
     events = list(ctx.journal.events("pass"))
-    assert [e["name"] for e in events] == [p.name for p in PIPELINE if p.only_after is None]
+    assert [e["name"] for e in events] == [p.name for p in SCHEDULING if p.only_after is None]
     changed = {e["name"] for e in events if e["changed"]}
-    assert changed == {"fuse", "merge-loops", "name-kernels"}
+    assert changed == {"fuse", "name-kernels"}
     assert len(result.ops) == 1
     again = context(tmp_path / "again")
     assert run_pipeline(result, again) is result
+    built = run_pipeline(result, ctx, KERNELS)
+    changed = {e["name"] for e in ctx.journal.events("pass") if e["changed"]}
+    assert changed == {"fuse", "name-kernels", "build-kernels"}
+    assert run_pipeline(built, again, PIPELINE) is built
 
 
 def test_changed_programs_are_dumped_unchanged_ones_are_not(tmp_path: Path) -> None:
     run_pipeline(demo_program(), context(tmp_path))
     written = sorted(f.name for f in tmp_path.iterdir())
     numbers = {p.name: k for k, p in enumerate(PIPELINE, 1)}
-    changed = ("fuse", "merge-loops", "name-kernels")
+    changed = ("fuse", "name-kernels")
     names = [f"{numbers[n]:03d}.after_{n.replace('-', '_')}.txt" for n in changed]
     assert written == names
     text = (tmp_path / names[-1]).read_text()
@@ -96,7 +100,7 @@ def test_debug_levels_say_what_they_promise(
 ) -> None:
     run_pipeline(demo_program(), context(tmp_path, debug=2))
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == sum(p.only_after is None for p in PIPELINE)
+    assert len(lines) == sum(p.only_after is None for p in SCHEDULING)
     assert lines[0].startswith("001 drop-dead-ops        unchanged 4 -> 4 ops")
     run_pipeline(demo_program(), context(tmp_path, debug=5))
     assert "program demo" in capsys.readouterr().err

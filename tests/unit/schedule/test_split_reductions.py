@@ -14,23 +14,26 @@ from treadle.core.options import Options
 from treadle.ir.build import BodyBuilder, ProgramBuilder, Value
 from treadle.ir.interp.compare import differing_results
 from treadle.ir.program import Loop, Program
+from treadle.ir.reduced import reduced_once
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.schedule.passes.drop_dead_ops import drop_dead_ops
 from treadle.schedule.passes.split_reductions import (
     Candidate,
     has_few_points,
+    is_faster_in_two,
     split_reductions,
 )
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import replay, schedule_of
-from treadle.schedule.two_stages import SPLITTABLE, Splitter, cuts, reduced_once
+from treadle.schedule.two_stages import SPLITTABLE, Splitter, cuts
+from treadle.testing.costs import MACHINES
 
 
 def context(policy: str = "balanced") -> tuple[Ctx, Journal]:
     journal = Journal()
-    return Ctx(Options(policy=policy), None, journal), journal  # type: ignore[arg-type]
+    return Ctx(Options(policy=policy), MACHINES, journal), journal
 
 
 def codes(journal: Journal) -> list[str]:
@@ -75,8 +78,18 @@ def test_few_steps_and_many_points_stay_in_one_stage() -> None:
         assert split(program) == (program, [])  # SPL001 is too common to be told
     (op,) = program.ops
     assert isinstance(op, Loop)
-    assert has_few_points(Candidate(op, program, POLICIES["fast"])).code == "SPL001"
-    assert split(reduction(263, 1 << 12))[1] == ["SPL000"]
+    assert has_few_points(Candidate(op, program, POLICIES["fast"], MACHINES)).code == "SPL001"
+    assert split(reduction(100, 1 << 16))[1] == ["SPL000"]
+
+
+def test_two_stages_that_would_take_longer_stay_one() -> None:
+    program = reduction(131, 1 << 12)
+    (op,) = program.ops
+    assert isinstance(op, Loop)
+    verdict = is_faster_in_two(Candidate(op, program, POLICIES["fast"], MACHINES))
+    assert verdict.code == "SPL005"
+    assert verdict.facts["one_stage_ns"] < verdict.facts["two_stages_ns"]
+    assert split(program)[0] is program
 
 
 def test_the_policy_and_the_device_decide() -> None:

@@ -14,13 +14,14 @@ from treadle.schedule.pass_card import PassFunction
 from treadle.schedule.passes.drop_dead_ops import drop_dead_ops
 from treadle.schedule.passes.merge_duplicates import merge_duplicates
 from treadle.schedule.passes.recompute import recompute
+from treadle.testing.costs import MACHINES
 from treadle.testing.stand_ins import stand_ins
 
 
 def after(run: PassFunction, program: Program) -> tuple[Program, list[str]]:
     """The program after a pass that was checked in every way, and the codes of its verdicts."""
     journal = Journal()
-    new = run(program, Ctx(Options(), None, journal))  # type: ignore[arg-type]
+    new = run(program, Ctx(Options(), MACHINES, journal))
     verify(new)
     assert border_changes(program, new) == []
     assert certify(program, new) == []
@@ -115,7 +116,7 @@ def test_copies_of_a_constant_become_constants() -> None:
     b.returns(copy(b, "z", zero, 2.0))
     new, codes = after(recompute, b.build())
     assert codes == ["OK", "OK"]
-    assert names(drop_dead_ops(new, Ctx(Options(), None, Journal()))) == ["y", "z"]  # type: ignore[arg-type]
+    assert names(drop_dead_ops(new, Ctx(Options(), MACHINES, Journal()))) == ["y", "z"]
 
 
 def test_a_small_broadcast_is_computed_again_where_it_is_read() -> None:

@@ -22,7 +22,7 @@ from treadle.codegen.c.sites import RECORD, Site, Sites, site
 from treadle.codegen.c.sort import sort_call
 from treadle.codegen.c.types import held, literal
 from treadle.codegen.names import Names
-from treadle.codegen.nests import Nests, Pass, Step, first_pass, plan_nests
+from treadle.core.errors import TreadleError
 from treadle.index import Expr, Kind, Symbol, as_expr
 from treadle.ir.body import Body, Stmt, number_of
 from treadle.ir.ops import OPS
@@ -30,6 +30,7 @@ from treadle.ir.program import Program
 from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import ValueType, infer_types
+from treadle.kernel.stages import Nests, Pass, Step, first_pass, plan_nests
 
 NEEDS_AN_ELEMENT = frozenset({"argmax", "argmin"})
 
@@ -102,13 +103,41 @@ class BodyWriter:
         for step in one.needed:
             self._before(step, one, point)
         inside = [v for v in self.body.reduce.vars if v in one.loops]
+        parts = [s for s in one.actions if s.over and s.time == one.time]
         for v in inside:
+            for step in parts:
+                if v is self._over(step)[0]:
+                    self.loops.innermost.add(*self._reduction(step).walks[0].before)
             self.loops.push(v, self._loop_names[v], self._extents[v])
         for step in one.needed:
             self._at_point(step, one)
-        self.loops.pop(len(inside))
+        for v in reversed(inside):
+            self.loops.pop()
+            for step in parts:
+                if v is self._over(step)[0]:
+                    self._part_is_done(step)
         for step in one.actions:
             self._behind(step, one, point)
+
+    def _over(self, step: Step) -> list[Symbol]:
+        """The loops of a reduction of a part, outermost first: the innermost of its pass."""
+        return [v for v in self.body.reduce.vars if v in step.over]
+
+    def _part_is_done(self, step: Step) -> None:
+        """Keep the result of a part for later passes, or name it if there is only one part."""
+        reduction = self._reductions[step.number]
+        here = self.loops.innermost
+        here.add(*reduction.walks[0].after)
+        if step.varies:
+            here.add(f"{self._part_row(step)} = {reduction.results[0]};")
+        else:
+            self.define(step.number, reduction.results)
+
+    def _part_row(self, step: Step) -> str:
+        """The element of a row in which the result of a part is kept."""
+        along = [v for v in self.body.reduce.vars if v in step.varies]
+        row = self._row(step.number, self.type_of(step.number), "part_", self.row_length(along))
+        return f"{row}[{self.position(along)}]"
 
     # -- reductions, scans, sorts, kept values -----------------------------------------------
     def _before(self, step: Step, one: Pass, point: Block) -> None:
@@ -122,7 +151,11 @@ class BodyWriter:
 
     def _at_point(self, step: Step, one: Pass) -> None:
         here = self.loops.innermost
-        if step.op == "reduce":
+        if step.over and one.time > step.time:
+            self.define(step.number, [self._part_row(step)])
+        elif step.over:
+            here.add(*self._reduction(step).walks[0].at_point)
+        elif step.op == "reduce":
             which = 0 if one.time == first_pass(step) else 1
             here.add(*self._reduction(step).walks[which].at_point)
         elif step.op == "scan":
@@ -158,18 +191,23 @@ class BodyWriter:
             to = result[0] if isinstance(result, tuple) else result
             assert to is not None
             kind = str(stmt.attrs[0])
+            over = self._over(step) if step.over else None
             if kind in NEEDS_AN_ELEMENT:
                 words = f"{kind} over no elements has no answer"
-                self.check(f"{self.row_length()} == 0", "RUN009", words, stmt, has_point=False)
+                wrong = f"{self.row_length(over)} == 0"
+                self.check(wrong, "RUN009", words, stmt, has_point=False)
             values = [self.name_of(a) for a in stmt.args]
             types = [self.type_of(a) for a in stmt.args]
-            position = self.position()
+            position = self.position(over)
             request = Request(values, types, to, f"a{step.number}", position)
             self._reductions[step.number] = REDUCERS[kind](request)
         return self._reductions[step.number]
 
     def _scan_state(self, step: Step, time: int) -> Sequence[str]:
         name = f"c{step.number}_{time}"  # each pass that needs it runs it anew
+        if step.stmt.attrs[0] == "unknown":
+            message = f"operation '{self.operation}': how its scan combines values is not known"
+            raise TreadleError(message, code="GEN003")
         if step.stmt.attrs[0] != "region":
             types = [self.type_of(a) for a in step.stmt.args]
             return SCANNERS[str(step.stmt.attrs[0])](name, ["0"] * len(types), types).before
@@ -212,13 +250,15 @@ class BodyWriter:
         ]
         self.define(step.number, [f"{row}[{order}[{self.position()}]]" for row in rows])
 
-    def _row(self, number: int, t: DType, prefix: str = "kept_") -> str:
-        """Scratch memory for one value at every point of the reduction loops."""
+    def _row(self, number: int, t: DType, prefix: str = "kept_", count: str | None = None) -> str:
+        """Scratch memory for one value at each point of the reduction loops, or `count` values."""
         key = f"{prefix}{number}"
         found = self._shadows.get(key)
         if found is None:
             what = f"%{number} of {self.operation} along the reduction loops"
-            found = self._shadows[key] = self.scratch(prefix, held(t), self.row_length(), what)
+            found = self._shadows[key] = self.scratch(
+                prefix, held(t), count or self.row_length(), what
+            )
         return found
 
     def scratch(self, prefix: str, ctype: str, count: str, what: str) -> str:
@@ -244,15 +284,16 @@ class BodyWriter:
             self.after.append(back)
         return self._shadows[key]
 
-    def row_length(self) -> str:
-        """How many points the reduction loops have."""
-        extents = [self._extents[v] for v in self.body.reduce.vars]
+    def row_length(self, along: Sequence[Symbol] | None = None) -> str:
+        """How many points the reduction loops have, or those in `along`."""
+        loops = self.body.reduce.vars if along is None else along
+        extents = [self._extents[v] for v in loops]
         return "(" + " * ".join(extents) + ")" if len(extents) > 1 else extents[0]
 
-    def position(self) -> str:
-        """The place in the row in terms of the loop variables."""
+    def position(self, along: Sequence[Symbol] | None = None) -> str:
+        """The place in the row, or among the loops `along`, in terms of the loop variables."""
         total = "0"
-        for k, v in enumerate(self.body.reduce.vars):
+        for k, v in enumerate(self.body.reduce.vars if along is None else along):
             name = self._loop_names[v]
             total = name if k == 0 else f"({total} * {self._extents[v]} + {name})"
         return total

@@ -23,10 +23,10 @@ def write_kernel(program: Program, plan: KernelPlan, sites: Sites) -> KernelSour
     frame = Frame(program, Names(), sites)
     inner = Block()
     counts = []
-    for part in plan.parts:
-        operation = "+".join(part.names)
+    for nest in plan.nests:
+        operation = "+".join(nest.runs)
         own = inner.open(f"/* {_comment(operation)} */")
-        writer = BodyWriter(operation, part.body, frame, own)
+        writer = BodyWriter(operation, nest.body, frame, own)
         writer.write()
         counts.append(len(writer.nests.passes))
     text = "\n".join(_function(program, plan, frame, inner)) + "\n"
@@ -35,12 +35,10 @@ def write_kernel(program: Program, plan: KernelPlan, sites: Sites) -> KernelSour
         text=text,
         args=(*plan.storages, *[s.name for s in plan.sizes]),
         facts={
-            "kind": plan.kind,
-            "operations": tuple(n for p in plan.parts for n in p.names),
-            "loop_nests": len(plan.parts),
+            "shape": plan.shape,
+            "operations": tuple(n for nest in plan.nests for n in nest.runs),
+            "loop_nests": len(plan.nests),
             "passes": tuple(counts),
-            "values_not_stored": tuple(sorted(plan.dropped)),
-            "apart": tuple(v.code for v in plan.apart),
             "scratch": tuple(what for _, _, what in frame.scratch),
             "helpers": tuple(sorted(frame.helpers)),
         },

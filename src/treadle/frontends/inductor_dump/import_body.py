@@ -108,6 +108,8 @@ class _Translation:
         self.indices: dict[str, Expr] = {}
         self.facts = (builder.domain + builder.reduce).facts
         self.depth = 0
+        self.alone: set[str] = set()
+        """Names of packs of one value."""
 
     # -- statements ------------------------------------------------------------------------
     def run(self, block: str) -> Value | None:
@@ -134,12 +136,30 @@ class _Translation:
         elif isinstance(s, model.SetIndirect):
             self.set_indirect(s)
         elif isinstance(s, model.GetItem):
-            self.values[s.result] = self.named_value(s.source)[s.position]
+            source = self.named_value(s.source)
+            is_alone = s.source in self.alone and s.position == 0
+            self.values[s.result] = source if is_alone else source[s.position]
         elif isinstance(s, model.MaskedCall):
             self.values[s.result] = self.masked(s)
+        elif isinstance(s, model.BodyCall) and s.target.startswith("scan"):
+            self.values[s.result] = self.scan(s)
         else:
             what = s.target if isinstance(s, model.BodyCall) else getattr(s, "text", "a statement")
             raise UnsayableError(f"{what}: what it does is not in the dump")
+
+    def scan(self, s: model.BodyCall) -> Value:
+        """A scan; a dump shows what it takes and gives, not how it combines two values."""
+        types, values = (s.args[k] if k < len(s.args) else None for k in (0, 1))
+        if not isinstance(types, model.Pack) or not isinstance(values, model.Pack):
+            raise UnsayableError("a scan of another form")
+        wanted = [compute_type(_dtype(t)) for t in types.items]
+        given = [self.value(v) for v in values.items]
+        if len(given) != len(wanted) or not given:
+            raise UnsayableError("a scan with other values than types")
+        found = [v if v.dtype is t else v.to(t) for v, t in zip(given, wanted, strict=True)]
+        if len(found) == 1:
+            self.alone.add(s.result)
+        return self.builder.scan("unknown", *found)
 
     def index_named(self, name: str) -> Expr:
         index = self.named.get(name)

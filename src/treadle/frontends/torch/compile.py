@@ -33,6 +33,7 @@ from treadle.frontends.torch.runner import Runner
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram, compile_program
+from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
 MOST_COMPILED = 256
@@ -70,6 +71,9 @@ class Scheduled(NamedTuple):
     """A program after all passes, and what was decided on the way."""
 
     program: Program
+    """What was decided: operations in groups, in order."""
+    kernels: Program
+    """What runs: the same as kernels."""
     journal: Journal
     ctx: Ctx
 
@@ -185,7 +189,7 @@ def make_runner(lowered: Lowered, settings: Settings) -> Runner | None:
 @lru_cache(maxsize=MOST_COMPILED)
 def _made(key: _ByText, options: Options) -> Made:
     scheduled = schedule(key.program, options)
-    return Made(scheduled, compile_program(scheduled.program, options=options))
+    return Made(scheduled, compile_program(scheduled.kernels, options=options))
 
 
 def schedule(program: Program, options: Options) -> Scheduled:
@@ -196,7 +200,8 @@ def schedule(program: Program, options: Options) -> Scheduled:
         # The pipeline writes reproducers where it dumps: not into the user's folder, then.
         folder = os.path.join(cache_folder(options), "reproducers")
         ctx = Ctx(options.with_(dump=folder, dump_pass=NEVER), ctx.cost, journal)
-    return Scheduled(run_pipeline(program, ctx), journal, ctx)
+    scheduled = run_pipeline(program, ctx)
+    return Scheduled(scheduled, run_pipeline(scheduled, ctx, KERNELS), journal, ctx)
 
 
 # ------------------------------------------------------------------------------- falling back

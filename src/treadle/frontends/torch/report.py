@@ -249,7 +249,7 @@ def graph_report(built: Built) -> GraphReport:
     return GraphReport(
         name=built.name,
         before=figures(built.lowered.program, OURS),
-        after=figures(built.scheduled.program, OURS),
+        after=figures(built.scheduled.kernels, OURS),
         memory=graph_memory(built.name, built.runner),
         lowered=built.lowered.lowered,
         fallbacks=tuple((name, why, n) for (name, why), n in sorted(calls.items())),

@@ -26,6 +26,7 @@ from treadle.ir.program import (
     Extern,
     Loop,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Program,
@@ -129,6 +130,7 @@ def _nop(op: Operation, memory: Memory, externs: Mapping[str, ExternFn]) -> None
 
 RUNNERS: Mapping[type[Operation], Callable[[Operation, Memory, Mapping[str, ExternFn]], None]] = {
     Loop: _loop,
+    Nest: _loop,
     Extern: _call,
     Template: _call,
     UserKernel: _call,

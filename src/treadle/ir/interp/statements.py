@@ -5,6 +5,7 @@ Each row is given the body at work (`BodyRun`), the statement and its number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -126,11 +127,38 @@ def _reduce(run: BodyRun, stmt: Stmt, at: int) -> Value:
     return run.reduced(found)
 
 
+def _reduce_part(run: BodyRun, stmt: Stmt, at: int) -> Value:
+    """A reduction over some inner loops: those become the last axis, the others stay."""
+    kind, to, over = str(stmt.attrs[0]), run.types[at], stmt.attr("over")
+    assert isinstance(over, Expr)
+    first = len(run.points)
+    axes = [first + k for k, v in enumerate(run.body.reduce.vars) if v in over.free]
+    extents = (*run.points, *run.reduce)
+    values = [run.single(a) for a in stmt.args]
+    shape = list(np.broadcast_shapes(*[v.shape for v in values]))
+    for axis in axes:
+        shape[axis] = extents[axis]
+    last = tuple(range(len(shape) - len(axes), len(shape)))
+    moved = [np.moveaxis(np.broadcast_to(v, shape), axes, last) for v in values]
+    kept = moved[0].shape[: len(shape) - len(axes)]
+    rows = [m.reshape(*kept, math.prod(extents[a] for a in axes)) for m in moved]
+    if kind in NEEDS_AN_ELEMENT and rows[0].shape[-1] == 0:
+        run.fail("RUN009", f"{kind} over no elements has no answer", stmt)
+    to = to[0] if isinstance(to, tuple) else to
+    assert to is not None
+    found = REDUCERS[kind](rows, to)
+    if isinstance(found, tuple):
+        return tuple(np.expand_dims(x, axes) for x in found)
+    return np.expand_dims(found, axes)
+
+
 def _scan(run: BodyRun, stmt: Stmt, at: int) -> Value:
     types = [run.type_of(a) for a in stmt.args]
     rows = run.rows([run.single(a) for a in stmt.args])
     if stmt.attrs[0] == "region":
         found = _fold(run, stmt, at, rows)
+    elif stmt.attrs[0] == "unknown":
+        run.fail("RUN008", "how this scan combines values is not known", stmt)
     else:
         found = SCANNERS[str(stmt.attrs[0])](rows, types)
     results = tuple(run.unrolled(x) for x in found)
@@ -202,6 +230,7 @@ STATEMENTS: Mapping[str, Callable[[BodyRun, Stmt, int], Value]] = {
     "load": _load,
     "bucketize": _bucketize,
     "reduce": _reduce,
+    "reduce_part": _reduce_part,
     "scan": _scan,
     "sort": _sort,
     **dict.fromkeys(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from treadle.ir.spec import Stage
 from treadle.schedule.pass_card import Pass
+from treadle.schedule.passes.build_kernels import build_kernels
 from treadle.schedule.passes.combine_launches import combine_launches
 from treadle.schedule.passes.drop_dead_ops import drop_dead_ops
 from treadle.schedule.passes.fuse import fuse
@@ -19,7 +20,7 @@ from treadle.schedule.passes.recompute import recompute
 from treadle.schedule.passes.simplify_indices import simplify_indices
 from treadle.schedule.passes.split_reductions import split_reductions
 
-PIPELINE: tuple[Pass, ...] = (
+SCHEDULING: tuple[Pass, ...] = (
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED),
     # Simplified indices let more loops be seen as contiguous, so they come first.
     Pass("simplify-indices", simplify_indices, Stage.GROUPED),
@@ -35,9 +36,18 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("mix-orders", mix_orders, Stage.GROUPED),
     Pass("combine-launches", combine_launches, Stage.GROUPED),
     # The last word on the order: what comes after moves nothing.
-    Pass("order-collectives", order_collectives, Stage.GROUPED, knows_given_peak=True),
-    Pass("merge-loops", merge_loops, Stage.GROUPED),
+    Pass("order-collectives", order_collectives, Stage.GROUPED),
     Pass("name-kernels", name_kernels, Stage.GROUPED),
 )
+"""What is decided: which operations are one kernel, and their order."""
+
+KERNELS: tuple[Pass, ...] = (
+    Pass("build-kernels", build_kernels, Stage.KERNELS),
+    # Per kernel: all accesses of its nests must agree that two loops are one.
+    Pass("merge-loops", merge_loops, Stage.GROUPED),
+)
+"""What is done about it: the kernels themselves."""
+
+PIPELINE: tuple[Pass, ...] = (*SCHEDULING, *KERNELS)
 
 PASSES: Mapping[str, Pass] = {p.name: p for p in PIPELINE}

@@ -8,16 +8,17 @@ needs    the same device and kind, no dependence between them, the peak in budge
 
 from __future__ import annotations
 
-from treadle.analysis.cost import Roofline, work_of
+from treadle.analysis.cost import work_of
 from treadle.analysis.deps import dependences
 from treadle.core.context import Ctx
+from treadle.core.costs import CostModel
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.effects import effects
 from treadle.ir.program import Foreach, Fused, Loop, Operation, Program, walk_operations
+from treadle.kernel.space import Space, space_of
 from treadle.schedule.board import Board
 from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_named
-from treadle.schedule.shapes import Space, space_of
 
 WORTH = 0.01
 """A launch that is a smaller share of a kernel's time is not worth sharing."""
@@ -28,16 +29,16 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     policy = policy_named(ctx.options.policy)
     if policy.combine <= 1:
         return program
-    model = Roofline(program)
     batches = [
         small
         for batch in _batches(program)
-        if len(small := [op for op in batch if _may_share(op, model)]) > 1
+        if len(small := [op for op in batch if _may_share(op, program, ctx.cost)]) > 1
     ]
     if not batches:
         return program
     board = Board(program, ctx, policy)
     board.enter_groups(lambda kept, gone: None)
+    board.pays = True
     found: dict[int, list[Operation]] = {}
     for batch in batches:
         for host, members in _combined(batch, board, ctx, policy.combine):
@@ -47,11 +48,11 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     return _rebuilt(program, board, found)
 
 
-def _may_share(op: Operation, model: Roofline) -> bool:
+def _may_share(op: Operation, program: Program, cost: CostModel) -> bool:
     """Whether the launch is a good part of the kernel's time; fills of one shape always."""
     if isinstance(_kind(op), Space):
         return True
-    device, by_name = model.device_of(op), model.program.by_name
+    device, by_name = cost.machine(op.device), program.by_name
 
     def is_short(moved: int) -> bool:
         return device.launch_ns >= WORTH * (moved / device.gigabytes_per_second + device.launch_ns)
@@ -59,7 +60,7 @@ def _may_share(op: Operation, model: Roofline) -> bool:
     # A kernel that would be short if it moved all it touches need not be weighed.
     of = effects(op)
     most = sum(by_name[n].tensor_bytes for names in (of.touched, of.mutates) for n in names)
-    return is_short(most) or is_short(work_of(model.program, op).bytes)
+    return is_short(most) or is_short(work_of(program, op).bytes)
 
 
 def _batches(program: Program) -> list[list[Operation]]:
@@ -106,15 +107,15 @@ def _combined(
             ctx.journal.verdict("combine", (launch.members[0].name, op.name), verdict)
             if verdict:
                 continue
-        launches.append(_Launch(op, board))
+        launches.append(_Launch(op, board, ctx.cost))
     return [(launch.position, launch.members) for launch in launches]
 
 
 class _Launch:
     """Kernels that share a launch, and who of them touches what."""
 
-    def __init__(self, op: Operation, board: Board) -> None:
-        self.board = board
+    def __init__(self, op: Operation, board: Board, cost: CostModel) -> None:
+        self.board, self.cost = board, cost
         self.members: list[Operation] = []
         self.position = board.deps.position[op.leaves[0].name]
         self._written: dict[str, str] = {}
@@ -145,7 +146,9 @@ class _Launch:
         verdict = board.acyclic(a, b)
         if verdict:
             first_step, second = (a, b) if board.before(a, b) else (b, a)
-            verdict = board.place(first_step, second, drop_internal=False)
+            machine = self.cost.machine(op.device)
+            worth = machine.launch_ns * machine.gigabytes_per_second
+            verdict = board.place(first_step, second, worth=worth, drop_internal=False)
         if not verdict:
             return verdict
         board.join(a, b)

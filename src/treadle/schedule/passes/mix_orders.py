@@ -102,6 +102,7 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
         return program
     board = Board(program, ctx, policy)
     board.enter_groups(lambda kept, gone: None)
+    board.pays = True
     taken: dict[str, str] = {}
     for shared, by_rows, by_columns in sorted(pairs, key=lambda p: -p[0]):
         if by_rows.op.name in taken or by_columns.op.name in taken:
@@ -186,7 +187,7 @@ def _mixed(m: Mix) -> Verdict:
     verdict = m.board.acyclic(a, b)
     if verdict:
         first, second = (a, b) if m.board.before(a, b) else (b, a)
-        verdict = m.board.place(first, second)
+        verdict = m.board.place(first, second, worth=m.shared)
     if not verdict:
         return no(verdict.code, **verdict.facts, bytes=m.shared)
     m.board.join(a, b)

@@ -13,23 +13,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from treadle.analysis.cost import work_of
 from treadle.analysis.deps import Dependences, dependences
-from treadle.analysis.devices import DEVICES
 from treadle.analysis.duplicates import changed_later
 from treadle.analysis.inplace import boundary
 from treadle.core.context import Ctx
+from treadle.core.costs import CostModel
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Operation, Program
+from treadle.ir.reduced import reduced_once
 from treadle.ir.types import DType
 from treadle.ir.typing import infer_types
 from treadle.schedule.one_stage import as_one_stage
 from treadle.schedule.policy import Policy, policy_named
-from treadle.schedule.two_stages import SPLITTABLE, Cut, Splitter, cuts, reduced_once
+from treadle.schedule.two_stages import SPLITTABLE, Cut, Splitter, cuts
 
 LEAST_CHUNK = 256
 """Steps that a block of the first stage has at least."""
+PARTIAL_BYTES = 8
+"""A partial result is an f64, written and read once."""
 POINTS_PER_CORE = 8
 """Points that the first stage should have."""
 
@@ -41,6 +45,7 @@ class Candidate:
     op: Loop
     program: Program
     policy: Policy
+    cost: CostModel
 
     @property
     def points(self) -> int:
@@ -55,7 +60,7 @@ class Candidate:
     @property
     def cores(self) -> int:
         """Cores of the device."""
-        return DEVICES["cpu" if self.op.device.startswith("cpu") else "h100"].cores
+        return self.cost.machine(self.op.device).cores
 
 
 def has_few_points(c: Candidate) -> Verdict:
@@ -91,7 +96,23 @@ def can_be_cut(c: Candidate) -> Verdict:
     return YES if best_cut(c) is not None else no("SPL004", loops=str(c.op.body.reduce))
 
 
-RULES = (has_few_points, reduces_once, combines_exactly, can_be_cut)
+def is_faster_in_two(c: Candidate) -> Verdict:
+    """SPL005: the cores that were idle save more time than the second launch costs."""
+    cut = best_cut(c)
+    if cut is None:
+        return YES  # SPL004 says it
+    machine = c.cost.machine(c.op.device)
+    moved = work_of(c.program, c.op).bytes
+    partial = 2 * PARTIAL_BYTES * c.points * cut.blocks(c.op.body.reduce)
+    busy = min(1.0, c.points / c.cores)
+    one = moved / machine.gigabytes_per_second / busy
+    two = (moved + partial) / machine.gigabytes_per_second + machine.launch_ns
+    if two < one:
+        return YES
+    return no("SPL005", one_stage_ns=round(one), two_stages_ns=round(two))
+
+
+RULES = (has_few_points, reduces_once, combines_exactly, can_be_cut, is_faster_in_two)
 
 
 def best_cut(c: Candidate) -> Cut | None:
@@ -126,12 +147,12 @@ def _split(program: Program, ctx: Ctx, policy: Policy) -> Program:
         if not isinstance(op, Loop) or not _reduces(op) or (on_cpu and policy.split != "always"):
             ops.append(op)
             continue
-        c = Candidate(op, program, policy)
+        c = Candidate(op, program, policy, ctx.cost)
         verdict = check_rules(RULES, c)
         cut = best_cut(c) if verdict else None
         if cut is not None:
             verdict = yes("SPL000", points=c.points, blocks=cut.blocks(op.body.reduce))
-        if verdict.code != "SPL001":  # most reductions have points enough
+        if verdict.code not in ("SPL001", "SPL005"):  # most reductions have points enough
             ctx.journal.verdict("split", (op.name,), verdict)
         if cut is None:
             ops.append(op)
@@ -160,7 +181,9 @@ def _joined(program: Program, ctx: Ctx, policy: Policy) -> Program:
             if any(program.storage_of(n) in changed for n in effects(first).reads):
                 continue
             found = as_one_stage(first, op, program.by_name[name], program)
-            if found is not None and not has_few_points(Candidate(found, program, policy)):
+            if found is not None and not has_few_points(
+                Candidate(found, program, policy, ctx.cost)
+            ):
                 new[op.name] = found
                 ctx.journal.emit("step", action="join-stages", args=[first.name, op.name])
                 break

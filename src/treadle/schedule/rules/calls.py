@@ -13,7 +13,7 @@ from treadle.analysis.inplace import boundary
 from treadle.core.verdict import YES, Verdict, no
 from treadle.ir.effects import effects
 from treadle.ir.program import Template
-from treadle.schedule.kernels import Kernel
+from treadle.schedule.kernels import KernelDraft
 from treadle.schedule.rules.pair import Pair
 from treadle.schedule.touches import visits_once
 
@@ -106,13 +106,13 @@ def makes_one_operand(p: Pair) -> Verdict:
     return YES
 
 
-def _once(loops: Kernel, storage: str) -> bool:
+def _once(loops: KernelDraft, storage: str) -> bool:
     """Whether the loops store each element of the operand at one point."""
     stores = [t for t in loops.touches[storage] if t.is_write]
     return all(t.path is not None and visits_once(t.path) for t in stores)
 
 
-def _used_only_by(p: Pair, storage: str, *kernels: Kernel) -> bool:
+def _used_only_by(p: Pair, storage: str, *kernels: KernelDraft) -> bool:
     deps: Dependences = dependences(p.program)
     edge = p.program.derive(boundary)
     if storage in edge.outputs or storage in edge.inputs:
@@ -120,7 +120,7 @@ def _used_only_by(p: Pair, storage: str, *kernels: Kernel) -> bool:
     return sum(k.uses.get(storage, 0) for k in kernels) == len(deps.users[storage])
 
 
-def _called(p: Pair, kernel: Kernel) -> str:
+def _called(p: Pair, kernel: KernelDraft) -> str:
     return p.program.leaves[kernel.call or 0].name
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.analysis.devices import DEVICES
 from treadle.core.verdict import YES, Verdict, no
-from treadle.index import hint
 from treadle.schedule.rules.pair import Pair
 
 
@@ -39,6 +37,17 @@ def spaces_agree(p: Pair) -> Verdict:
     return no("FUS004", left=str(p.first.space), right=str(p.second.space))
 
 
+def reduces_at_one_level(p: Pair) -> Verdict:
+    """FUS015: what scans, sorts or goes over rows twice does so over all inner loops."""
+    assert p.space is not None
+    for kernel in (p.first, p.second):
+        wanted = (p.space.outer, p.space.total)
+        if kernel.combines is not None and kernel.combines != wanted and kernel.call is None:
+            points, steps = kernel.combines
+            return no("FUS015", space=str(p.space), points=str(points), steps=str(steps))
+    return YES
+
+
 def not_too_many_buffers(p: Pair) -> Verdict:
     """FUS005: a kernel that touches very many buffers runs out of registers and arguments."""
     count = len(p.first.touches) + len(p.second.touches) - len(p.shared)
@@ -55,20 +64,6 @@ def body_not_too_long(p: Pair) -> Verdict:
     return no("FUS006", statements=count, limit=p.policy.max_statements)
 
 
-def enough_points_at_once(p: Pair) -> Verdict:
-    """FUS014: a large kernel keeps enough independent points to fill its device."""
-    assert p.space is not None
-    if hint(p.space.total) < p.policy.small_kernel:
-        return YES
-    device = DEVICES["cpu" if p.first.device.startswith("cpu") else "h100"]
-    points = hint(p.space.outer)
-    before = max(hint(p.first.space.outer), hint(p.second.space.outer))
-    wanted = min(before, device.cores * p.policy.points_per_core)
-    if points >= wanted:
-        return YES
-    return no("FUS014", points=points, wanted=wanted, before=before)
-
-
 KIND_RULES = (both_are_loops, on_one_device)
-SPACE_RULES = (spaces_agree, enough_points_at_once)
+SPACE_RULES = (spaces_agree, reduces_at_one_level)
 LIMIT_RULES = (not_too_many_members, not_too_many_buffers, body_not_too_long)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treadle.core.costs import CostModel
 from treadle.ir.program import Program
-from treadle.schedule.kernels import Kernel
+from treadle.kernel.space import Space, joined
+from treadle.schedule.kernels import KernelDraft
 from treadle.schedule.policy import Policy
-from treadle.schedule.shapes import Space, joined
 
 
 @dataclass(slots=True)
@@ -16,8 +17,9 @@ class Pair:
 
     program: Program
     policy: Policy
-    first: Kernel
-    second: Kernel
+    cost: CostModel
+    first: KernelDraft
+    second: KernelDraft
     shared: tuple[str, ...]
     space: Space | None
 
@@ -26,14 +28,15 @@ class Pair:
         cls,
         program: Program,
         policy: Policy,
-        first: Kernel,
-        second: Kernel,
+        cost: CostModel,
+        first: KernelDraft,
+        second: KernelDraft,
         shared: tuple[str, ...],
     ) -> Pair:
         """The pair with its common space."""
         before_call = first.call is None and second.call is not None
         space = second.space if before_call else joined(first.space, second.space, policy.nests)
-        return cls(program, policy, first, second, shared, space)
+        return cls(program, policy, cost, first, second, shared, space)
 
     @property
     def is_prologue(self) -> bool:

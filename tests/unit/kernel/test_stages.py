@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from treadle.codegen.nests import Nests, plan_nests
 from treadle.ir.build import BodyBuilder, ProgramBuilder
 from treadle.ir.types import Buffer
+from treadle.kernel.stages import Nests, plan_nests
 
 
 def body() -> tuple[BodyBuilder, list[Buffer]]:

@@ -71,22 +71,23 @@ def joined(a: Space, b: Space, nests: bool = True) -> Space | None:
     meets = a.total is b.total or a.total in b.levels or b.total in a.levels
     if not meets and not (nests and a.is_pointwise and b.is_pointwise):
         return None
-    levels = _chain([*a.levels, *b.levels])
+    levels = chain_of([*a.levels, *b.levels])
     return None if levels is None else Space(levels)
 
 
-def _chain(levels: list[Expr]) -> tuple[Expr, ...] | None:
+def chain_of(levels: list[Expr]) -> tuple[Expr, ...] | None:
     """The levels from coarse to fine, each once, if each divides the next."""
     found: list[Expr] = []
     for level in dict.fromkeys(levels):
         at = len(found)
-        while at and _divides(level, found[at - 1]):
+        while at and divides(level, found[at - 1]):
             at -= 1
         found.insert(at, level)
-    return tuple(found) if all(_divides(c, f) for c, f in pairwise(found)) else None
+    return tuple(found) if all(divides(c, f) for c, f in pairwise(found)) else None
 
 
-def _divides(coarse: Expr, fine: Expr) -> bool:
+def divides(coarse: Expr, fine: Expr) -> bool:
+    """Whether `fine` is a provable multiple of `coarse`."""
     if coarse.value is not None and fine.value is not None:
         return coarse.value != 0 and fine.value % coarse.value == 0
     return mul(floordiv(fine, coarse), coarse) is fine

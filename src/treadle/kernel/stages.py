@@ -23,12 +23,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from treadle.index import Expr, Kind, Symbol
-from treadle.ir.body import Body, Stmt, number_of, operands_of
+from treadle.ir.body import COMBINING, Body, Stmt, number_of, operands_of
 from treadle.ir.ops import OPS
 
-COMBINING = frozenset({"reduce", "scan", "sort"})
 TWO_PASSES = frozenset({"welford", "welford_combine", "online_softmax"})
 """Reductions whose second half needs the first half of the whole row."""
+COSTLY = 8.0
+"""Work (see `ops`) from which on a value is read back from a row rather than computed again."""
+LONGEST_ROW = 1 << 15
+"""Elements of a row that is kept: it should stay in a core's cache."""
 
 
 @dataclass
@@ -43,6 +46,8 @@ class Step:
     """Positions of the statements whose values it uses."""
     varies: frozenset[Symbol] = frozenset()
     """Reduction loops along which it differs; it happens once along the others."""
+    over: frozenset[Symbol] = frozenset()
+    """For a reduction over a part of the inner loops: those loops."""
     loads: frozenset[str] = frozenset()
     stores: str | None = None
     acts: bool = False
@@ -87,12 +92,21 @@ class Nests:
         return sorted({*self.singles, *self.passes})
 
 
+def over_of(stmt: Stmt) -> frozenset[Symbol]:
+    """The loops that a reduction of a part goes over."""
+    over = stmt.attr("over")
+    assert isinstance(over, Expr)
+    return over.free
+
+
 def plan_nests(body: Body, storage_of: Callable[[str], str]) -> Nests:
     """Decide for each statement when it runs and what is kept."""
     steps = _steps(body, storage_of)
     _assign_times(steps, frozenset(body.reduce.vars))
     passes = _passes(steps, frozenset(body.reduce.vars))
     _keep_overwritten(steps, passes, frozenset(body.reduce.vars))
+    if body.reduce.numel_hint <= LONGEST_ROW:
+        _keep_costly(steps, passes, frozenset(body.reduce.vars))
     for one in passes.values():
         one.needed = _needed(one, steps)
     wanted = _wanted_singles(steps, passes)
@@ -101,6 +115,11 @@ def plan_nests(body: Body, storage_of: Callable[[str], str]) -> Nests:
         if s.position in wanted:
             singles.setdefault(s.time, []).append(s)
     return Nests(steps, singles, dict(sorted(passes.items())))
+
+
+def statement_loops(body: Body) -> list[frozenset[Symbol]]:
+    """For each statement of the top level, the inner loops along which it differs."""
+    return [step.varies for step in _steps(body, lambda name: name)]
 
 
 # ------------------------------------------------------------------------------------ steps
@@ -141,7 +160,10 @@ def _look(
             for s in e.free:
                 if s.kind is Kind.INDIRECT:
                     along |= varies[home[number_of(s)]]
-    if stmt.op in COMBINING:
+    if stmt.op == "reduce_part":
+        step.over = over_of(stmt) & reduce_vars
+        along -= step.over
+    elif stmt.op in COMBINING:
         along = frozenset() if stmt.op == "reduce" else reduce_vars
     varies[step.position] = along
     if OPS[stmt.op].produces:
@@ -173,7 +195,8 @@ def _assign_times(steps: list[Step], reduce_vars: frozenset[Symbol]) -> None:
             ready = max(ready, latest, read.get(s.stores, 0), written.get(s.stores, 0))
         in_pass = bool(s.varies) or s.op in COMBINING
         s.time = ready | 1 if in_pass else ready + (ready & 1)
-        if s.acts and in_pass and s.varies != reduce_vars:
+        own_walk = s.over | s.varies if s.over else s.varies
+        if (s.acts or s.over) and in_pass and own_walk != reduce_vars:
             # Along loops it does not vary over it happens once: a walk of its own.
             s.time = (max([latest, s.time, *taken]) + 1) | 1
             taken.add(s.time)
@@ -191,9 +214,9 @@ def _assign_times(steps: list[Step], reduce_vars: frozenset[Symbol]) -> None:
 
 def _after(s: Step) -> int:
     """The earliest time at which the value of `s` can be used."""
-    if s.op == "reduce":
+    if s.op == "reduce" or (s.over and not s.varies):
         return s.time + 1
-    return s.time + 2 if s.op == "sort" else s.time
+    return s.time + 2 if s.op == "sort" or s.over else s.time
 
 
 def first_pass(s: Step) -> int:
@@ -211,7 +234,10 @@ def _passes(steps: list[Step], reduce_vars: frozenset[Symbol]) -> dict[int, Pass
         return passes.setdefault(time, Pass(time, loops))
 
     for s in steps:
-        if s.op in ("reduce", "sort"):
+        if s.over:
+            at(s.time, s.over | s.varies).actions.append(s)
+            s.kept = bool(s.varies)
+        elif s.op in ("reduce", "sort"):
             for time in {first_pass(s), s.time}:
                 at(time, reduce_vars).actions.append(s)
         elif s.acts and s.varies:
@@ -251,6 +277,49 @@ def _keep_overwritten(
                         home.actions.append(s)
 
 
+def _keep_costly(
+    steps: list[Step], passes: dict[int, Pass], reduce_vars: frozenset[Symbol]
+) -> None:
+    """Mark values that a later pass would compute again at more cost than reading them back.
+
+    Of a chain of values only the last is kept: the one that what is new in the later pass uses.
+    """
+    for time in sorted(passes)[1:]:
+        one = passes[time]
+        acting = {s.position for s in one.actions}
+        needed = {s.position: s for s in _needed(one, steps)}
+        for s in needed.values():
+            if s.time < time and s.position not in acting and s.varies == reduce_vars:
+                continue  # it was there before: only what is new now asks for old values
+            for u in s.uses:
+                made = steps[u]
+                if u not in needed or not _could_be_kept(made, time, reduce_vars):
+                    continue
+                first = min((t for t, p in passes.items() if _is_needed(made, p, steps)))
+                if first < time and _work(made, steps, set()) >= COSTLY:
+                    made.kept, made.time = True, first
+                    home = passes[first]
+                    if made not in home.actions:
+                        home.actions.append(made)
+
+
+def _could_be_kept(s: Step, time: int, reduce_vars: frozenset[Symbol]) -> bool:
+    is_value = OPS[s.op].produces and s.op not in COMBINING and s.op != "masked"
+    return is_value and not s.kept and s.varies == reduce_vars and s.time < time
+
+
+def _is_needed(s: Step, one: Pass, steps: list[Step]) -> bool:
+    return one.time >= s.time and any(x is s for x in _needed(one, steps))
+
+
+def _work(s: Step, steps: list[Step], seen: set[int]) -> float:
+    """What computing a value again costs, down to what is kept or does not vary."""
+    if s.position in seen or s.kept or not s.varies:
+        return 0.0
+    seen.add(s.position)
+    return OPS[s.op].work + sum(_work(steps[u], steps, seen) for u in s.uses)
+
+
 def _overwritten_at(s: Step, steps: Iterable[Step]) -> float:
     later = [t.time for t in steps if t.position > s.position and t.stores in s.loads]
     return min(later, default=float("inf"))
@@ -266,7 +335,7 @@ def _wanted_singles(steps: list[Step], passes: dict[int, Pass]) -> set[int]:
                 pending.extend(steps[u] for u in s.uses)
     while pending:
         s = pending.pop()
-        if s.position in wanted or s.varies or s.op == "reduce":
+        if s.position in wanted or s.varies or s.op == "reduce" or s.over:
             continue
         wanted.add(s.position)
         pending.extend(steps[u] for u in s.uses)

@@ -1,0 +1,296 @@
+"""Members of a kernel as one body: statements in order over common loops, values handed over.
+
+    point   for i in 64, j in 32        t[32*i + j] = f(x[32*i + j])
+    total   for i in 64 reduce j in 32  y[i] = sum of t[32*i + j]
+    ->      for i in 64 inner j in 32   v = f(x[32*i + j]);  y[i] = sum of v
+
+What one member stored at a point the next uses as a value there, a load that was made is not made
+again, and a buffer that nobody outside needs is not stored at all. Members can be joined if what
+two of them touch, one of them writing, is touched by both at the same point, or provably nowhere
+in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from treadle.core.verdict import YES, Verdict, no
+from treadle.index import Domain, Expr, Facts, IndexMap, IntLike, Kind, Symbol, substitute
+from treadle.index.apart import Span, never_meet
+from treadle.ir.body import Body, Stmt, number_of, value_symbol
+from treadle.ir.ops import OPS
+from treadle.ir.program import Loop, Program
+from treadle.ir.prune import pruned
+from treadle.ir.types import DType
+from treadle.ir.typing import infer_types
+from treadle.kernel.common_loops import CommonLoops, common_loops
+from treadle.kernel.stages import statement_loops
+
+
+def join(program: Program, loops: Sequence[Loop]) -> Body | Verdict:
+    """The loops as one body, or why they cannot be (KER001, KER002)."""
+    common = common_loops([op.body for op in loops])
+    if isinstance(common, Verdict):
+        return common
+    joined = Joined(program, common)
+    for op, values, part in zip(loops, common.values, common.parts, strict=True):
+        verdict = joined.add(op, values, part)
+        if not verdict:
+            return verdict
+    return joined.body()
+
+
+def without_stores(body: Body, gone: Callable[[str], bool]) -> Body:
+    """The body, less its stores into buffers for which `gone` holds, and what only they used."""
+    kept = [s for s in body.stmts if s.op != "store" or not gone(str(s.attrs[0]))]
+    return Body(body.domain, body.reduce, pruned(tuple(kept)))
+
+
+@lru_cache(maxsize=65536)
+def place_key(space: Domain, index: Expr) -> IndexMap:
+    """Equal for two indices over the same loops exactly if they are provably equal at each point.
+
+    The normal form knows the loops it is about, so that a broadcast is not mistaken for a walk.
+    """
+    form = IndexMap(space, (index,)).sequence_form()
+    return _interned(form)
+
+
+@lru_cache(maxsize=65536)
+def _interned(m: IndexMap) -> IndexMap:
+    return m
+
+
+@dataclass(frozen=True)
+class _Access:
+    """One access of a body under construction."""
+
+    storage: str
+    dtype: DType
+    index: Expr | None
+    """None for an address that data decide."""
+    mode: str
+    """The mode of a store; empty for a load."""
+    member: str
+
+
+class Joined:
+    """A body that grows by the statements of further members."""
+
+    def __init__(self, program: Program, common: CommonLoops) -> None:
+        self.program, self.common = program, common
+        self.space = common.domain + common.inner
+        self.facts: Facts = self.space.facts
+        self.stmts: list[Stmt] = []
+        self._count = 0
+        self._known: dict[tuple[str, DType, IndexMap], tuple[int, Expr, bool]] = {}
+        self._touched: dict[str, list[_Access]] = {}
+
+    def add(self, op: Loop, values: Mapping[Symbol, IntLike], part: Expr | None = None) -> Verdict:
+        """Append a member if that keeps its meaning; a refusal leaves the body of no use.
+
+        `part` is the place among its steps of a member that reduces over some inner loops only.
+        """
+        copy = _Copy(self, op, values, part)
+        for stmt in op.body.stmts:
+            copy.take(stmt, self.stmts, top=True)
+        for access in copy.accesses:
+            verdict = self._agrees(access)
+            if not verdict:
+                return verdict
+        for access in copy.accesses:
+            self._touched.setdefault(access.storage, []).append(access)
+        return self._happens_as_often(op, values)
+
+    def body(self) -> Body:
+        """What was joined."""
+        return Body(self.common.domain, self.common.inner, tuple(self.stmts))
+
+    # -- agreement -------------------------------------------------------------------------
+    def _agrees(self, b: _Access) -> Verdict:
+        """KER002: what members share, one of them writing, they touch at the same point."""
+        for a in self._touched.get(b.storage, ()):
+            if not (a.mode or b.mode) or a.mode == b.mode != "plain":
+                continue  # both read, or take turns
+            if a.index is None or b.index is None:
+                return no("KER002", buffer=a.storage, left=a.member, right=b.member)
+            if {a.mode, b.mode} - {"", "plain"}:
+                return no("KER002", buffer=a.storage, left=a.mode, right=b.mode)
+            if a.dtype is b.dtype and self._same_place(a.index, b.index):
+                if self._visited_once(a.index):
+                    continue
+                return no("KER002", buffer=a.storage, index=str(a.index))
+            one = Span(a.index, a.dtype.itemsize, self.facts)
+            other = Span(b.index, b.dtype.itemsize, self.facts)
+            if not never_meet(one, other):
+                return no("KER002", buffer=a.storage, left=str(a.index), right=str(b.index))
+        return YES
+
+    def _same_place(self, a: Expr, b: Expr) -> bool:
+        return a is b or place_key(self.space, a) is place_key(self.space, b)
+
+    def _visited_once(self, index: Expr) -> bool:
+        """Whether an index names another element at each independent point.
+
+        Inner loops it does not use stay within one point: there the value is the same.
+        """
+        domain = self.common.domain
+        if any(v not in index.free for v, n in domain.items() if n.value != 1):
+            return False
+        kept = Domain([(v, n) for v, n in self.space.items() if v in index.free])
+        return IndexMap.of(kept, index).is_injective()
+
+    def _happens_as_often(self, op: Loop, values: Mapping[Symbol, IntLike]) -> Verdict:
+        """KER002: what adds to memory does so at each of its points, also along inner loops.
+
+        A statement happens once along inner loops it does not vary over, however many turns its
+        own loops had there.
+        """
+        modes = {mode for _, _, mode, _ in op.body.stores()} - {"plain"}
+        used = {s for e in values.values() if isinstance(e, Expr) for s in e.free}
+        inner = used & set(self.common.inner.vars)
+        if not modes or not inner:
+            return YES
+        loops = statement_loops(self.body())
+        for stmt, along in zip(self.stmts, loops, strict=True):
+            if stmt.op == "store" and stmt.attrs[2] in modes and not inner <= along:
+                return no("KER002", buffer=str(stmt.attrs[0]), mode=str(stmt.attrs[2]))
+        return YES
+
+    # -- appending -------------------------------------------------------------------------
+    def emit(self, stmt: Stmt, into: list[Stmt]) -> int:
+        """Append a statement; gives the number of its value."""
+        number = self._count
+        self._count += OPS[stmt.op].produces
+        into.append(stmt)
+        return number
+
+    def _key(self, buffer: str, index: Expr) -> tuple[str, DType, IndexMap]:
+        element = self.program.by_name[buffer].dtype
+        return self.program.storage_of(buffer), element, place_key(self.space, index)
+
+    def known(self, buffer: str, index: Expr) -> int | None:
+        """The value that a load would find: stored or loaded before, not changed since."""
+        if _from_data(index):
+            return None
+        found = self._known.get(self._key(buffer, index))
+        return None if found is None else found[0]
+
+    def note_store(self, buffer: str, index: Expr, number: int, mode: str) -> None:
+        """Forget what a store may have changed, and remember what it wrote."""
+        storage = self.program.storage_of(buffer)
+        element = self.program.by_name[buffer].dtype
+        mine = None if _from_data(index) else Span(index, element.itemsize, self.facts)
+        for key in [k for k in self._known if k[0] == storage]:
+            other = Span(self._known[key][1], key[1].itemsize, self.facts)
+            if mine is None or not never_meet(mine, other):
+                del self._known[key]
+        if mode == "plain" and mine is not None:
+            self._known[self._key(buffer, index)] = number, index, True
+
+    def note_load(self, buffer: str, index: Expr, number: int) -> None:
+        """Remember what a load found."""
+        if not _from_data(index):
+            self._known[self._key(buffer, index)] = number, index, False
+
+
+class _Copy:
+    """Carries the statements of one member over, with new numbers and loops."""
+
+    def __init__(
+        self, to: Joined, op: Loop, values: Mapping[Symbol, IntLike], part: Expr | None
+    ) -> None:
+        self.to, self.name, self.part = to, op.name, part
+        self.types = infer_types(op.body, to.program.by_name)
+        self.values: dict[Symbol, IntLike] = dict(values)
+        self.numbers: dict[int, int] = {}
+        self.accesses: list[_Access] = []
+        self._old = 0
+
+    def take(self, stmt: Stmt, into: list[Stmt], top: bool) -> None:
+        """Append one statement, or find that its value is known already."""
+        old = self._old
+        self._old += OPS[stmt.op].produces
+        attrs = tuple([self._attr(a) for a in stmt.attrs])
+        args = tuple([self.numbers[a] for a in stmt.args])
+        if stmt.op in ("load", "store", "bucketize"):
+            self._note(stmt, attrs)
+        if stmt.op == "load":
+            self._load(attrs, old, into, top)
+        elif stmt.op == "store":
+            self._store(stmt, attrs, args[0], into)
+        elif stmt.region:
+            self._region(stmt, attrs, args, old, into)
+        else:
+            fresh = Stmt(stmt.op, args, attrs)
+            if stmt.op == "reduce" and self.part is not None:
+                fresh = Stmt("reduce_part", args, (*attrs, self.part))
+            number = self.to.emit(fresh, into)
+            if OPS[stmt.op].produces:
+                self._number(old, number)
+
+    def _note(self, stmt: Stmt, attrs: tuple[object, ...]) -> None:
+        buffer, index = str(attrs[0]), attrs[1]
+        program = self.to.program
+        data = stmt.op == "bucketize" or not isinstance(index, Expr) or _from_data(index)
+        self.accesses.append(
+            _Access(
+                storage=program.storage_of(buffer),
+                dtype=program.by_name[buffer].dtype,
+                index=None if data or not isinstance(index, Expr) else index,
+                mode=str(attrs[2]) if stmt.op == "store" else "",
+                member=self.name,
+            )
+        )
+
+    def _number(self, old: int, new: int) -> None:
+        self.numbers[old] = new
+        self.values[value_symbol(old)] = value_symbol(new)
+
+    def _attr(self, attr: object) -> object:
+        if not isinstance(attr, Expr):
+            return attr
+        stale = [s for s in attr.free if s.kind is Kind.INDIRECT and s not in self.values]
+        assert not stale, f"%{number_of(stale[0])} is not defined"
+        return self.to.facts.simplify(substitute(attr, self.values))
+
+    def _load(self, attrs: tuple[object, ...], old: int, into: list[Stmt], top: bool) -> None:
+        buffer, index = str(attrs[0]), attrs[1]
+        assert isinstance(index, Expr)
+        number = self.to.known(buffer, index)
+        if number is None:
+            number = self.to.emit(Stmt("load", (), attrs), into)
+            if top:  # what a region loads is seen inside it only
+                self.to.note_load(buffer, index, number)
+        self._number(old, number)
+
+    def _store(self, stmt: Stmt, attrs: tuple[object, ...], value: int, into: list[Stmt]) -> None:
+        buffer, index, mode = str(attrs[0]), attrs[1], str(attrs[2])
+        assert isinstance(index, Expr)
+        element = self.to.program.by_name[buffer].dtype
+        if mode == "plain" and self.types[stmt.args[0]] is not element:
+            value = self.to.emit(Stmt("cast", (value,), (element,)), into)
+        self.to.emit(Stmt("store", (value,), attrs), into)
+        self.to.note_store(buffer, index, value, mode)
+
+    def _region(
+        self,
+        stmt: Stmt,
+        attrs: tuple[object, ...],
+        args: tuple[int, ...],
+        old: int,
+        into: list[Stmt],
+    ) -> None:
+        place = len(into)
+        number = self.to.emit(Stmt(stmt.op, args, attrs), into)
+        self._number(old, number)
+        inner: list[Stmt] = []
+        for one in stmt.region:
+            self.take(one, inner, top=False)
+        into[place] = Stmt(stmt.op, args, attrs, tuple(inner))
+
+
+def _from_data(index: Expr) -> bool:
+    return any(s.kind is Kind.INDIRECT for s in index.free)
