@@ -8,7 +8,7 @@ define a value, their text; then only the entry computation's borders are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module, instructions_of
@@ -35,6 +35,10 @@ class Schedule:
     body_parameter: Mapping[str, str]
     """While instruction -> the parameter of its body, where its operand is really used."""
     opcode: Mapping[str, str]
+    borders: frozenset[int] = frozenset()
+    """Times that nothing may be moved across: where the computations of a loop or a conditional
+    begin, and where the loop or conditional itself stands. Empty, if there are none or they are not
+    known."""
     is_exact: bool = True
     """False: computations other than the entry were guessed at, and there are some."""
     clash: tuple[int, str, str] | None = field(default=None)
@@ -91,6 +95,14 @@ class _Flattening:
             self.order.append(one)
         self.spans[computation.name] = (start, len(self.order))
 
+    def borders(self) -> Iterator[int]:
+        """Where loops and conditionals begin and end."""
+        for time, one in enumerate(self.order):
+            if one.opcode in ("while", "conditional"):
+                starts = [self.spans[name][0] for name in one.computations() if name in self.spans]
+                yield min([*starts, time])
+                yield time
+
     def take_over(self, printed: tuple[str, ...]) -> None:
         """Take the printed order if all that the text says is in it, in the same order.
 
@@ -143,6 +155,7 @@ def _from_module(module: Module, printed: tuple[str, ...] | None) -> Schedule:
         calls=frozenset([one.name for one in flat.order if one.opcode == "call"]),
         body_parameter=bodies,
         opcode={one.name: one.opcode for one in flat.order},
+        borders=frozenset(flat.borders()),
         clash=None if printed is None else _first_clash(printed, names),
     )
 
