@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from treadle.analysis.accounting import ACCOUNTINGS, Figures, figures
-from treadle.analysis.cost import cost_model
-from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import InputError
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
-from treadle.lab.files import kind_of, read_sound_program, read_text
+from treadle.lab.files import read_sound_program, read_text
 from treadle.lab.given_or_new import (
     Choice,
     Worse,
@@ -27,6 +25,7 @@ from treadle.lab.given_or_new import (
     refusals_in,
 )
 from treadle.lab.output import emit, human_bytes, table
+from treadle.lab.scheduling import context_for, is_dump, options_for
 from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
@@ -64,13 +63,14 @@ def _refuse_unwritable(path: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
     given = read_sound_program(args.file)
+    text = read_text(args.file)
     for path in (args.out, args.save, args.journal):
         if path:
             _refuse_unwritable(path)
-    options = _options(args, given)
+    options = options_for(text, args.policy, args.accounting)
     # A dump comes with the peer's groups: they are what to beat, not where to start.
-    program = unpacked(given) if args.is_dump else given
-    ctx = _context(program, options)
+    program = unpacked(given) if is_dump(text) else given
+    ctx = context_for(program, options)
     start = time.perf_counter()
     if args.replay:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     choice = choose(given, found, ACCOUNTINGS[options.accounting], is_asked_for=bool(args.replay))
     scheduled = choice.program
     parts = {"before": given, "unfused": program, "after": scheduled}
-    if not args.is_dump:
+    if not is_dump(text):
         del parts["unfused"]
     counted = {word: _figures(p, options.accounting) for word, p in parts.items()}
     data: dict[str, object] = {
@@ -104,10 +104,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _context(program: Program, options: Options) -> Ctx:
-    return Ctx(options, cost_model(program, options), journal_for(options.with_(explain=True)))
-
-
 def _worse(
     choice: Choice, program: Program, options: Options, data: dict[str, object]
 ) -> list[Worse]:
@@ -115,7 +111,7 @@ def _worse(
     accounting = ACCOUNTINGS[options.accounting]
 
     def under(policy: str) -> Figures:
-        ctx = _context(program, options.with_(policy=policy))
+        ctx = context_for(program, options.with_(policy=policy))
         return figures(run_pipeline(program, ctx), accounting)
 
     refusals = data["refusals"]
@@ -131,20 +127,6 @@ def _write(args: argparse.Namespace, program: Program, new: Program, journal: Jo
         schedule_of(program, new).save(args.save)
     if args.journal:
         journal.write(args.journal)
-
-
-def _options(args: argparse.Namespace, program: Program) -> Options:
-    options = Options.from_env()
-    text = read_text(args.file)
-    args.is_dump = kind_of(text) == "inductor_dump"
-    changes = {}
-    if args.policy is not None:
-        changes["policy"] = args.policy
-    if args.accounting is not None:
-        changes["accounting"] = args.accounting
-    elif args.is_dump:
-        changes["accounting"] = "dump"  # sizes of inputs are not in a dump
-    return options.with_(**changes)
 
 
 def _figures(program: Program, accounting: str) -> dict[str, object]:
