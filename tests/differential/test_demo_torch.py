@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -116,3 +117,38 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
     scores = turned @ turned.T
     torch.testing.assert_close(scores[0, 2], scores[3, 5])
     torch.testing.assert_close(turned.norm(dim=1), turned[0].norm().expand(8))
+
+
+def test_another_backend_beside_it_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer, here one that only runs the graph, must not make us compile and count twice."""
+
+    def peer(row: Any) -> Callable[..., Any]:
+        return partial(demo_measure._compiled_apart, backend="aot_eager")
+
+    monkeypatch.setattr(demo_measure, "PREPARE", {**demo_measure.PREPARE, "inductor": peer})
+    both = demo_measure.measure(TINY, ("treadle", "inductor"), rounds=2)
+    alone = demo_measure.measure(TINY, ("treadle",), rounds=2)
+    figures = [
+        [(r.job, r.kernels, r.calls, r.peak_bytes) for r in rows if r.backend == "treadle"]
+        for rows in (both, alone)
+    ]
+    assert figures[0] == figures[1]
+    assert all(row.kernels for row in both if row.backend == "treadle")
+
+
+def test_the_timing_compiles_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    real = demo_measure.predicted_peak
+
+    def counted(one: Any) -> int:
+        built.append(one.name)
+        return real(one)
+
+    monkeypatch.setattr(demo_measure, "predicted_peak", counted)
+
+    def peer(row: Any) -> Callable[..., Any]:
+        return partial(demo_measure._compiled_apart, backend="aot_eager")
+
+    monkeypatch.setattr(demo_measure, "PREPARE", {**demo_measure.PREPARE, "inductor": peer})
+    demo_measure.measure(TINY, ("treadle", "inductor"), rounds=3)
+    assert built == ["graph", "forward", "backward"]
