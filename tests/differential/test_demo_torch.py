@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +51,27 @@ def test_json_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         assert ours["ms"] > 0
         assert ours["peak_bytes"] > 0
         assert eager["peak_measured"] > 0
+
+
+def test_the_table_in_the_readme_is_the_one_that_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All but what differs from run to run: seconds, milliseconds, the last digits of errors."""
+    assert main(["demo", "--rounds", "1"]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```\n(job .*?)```", readme, re.S)
+    said = [line.split() for line in block.splitlines()]
+    assert said[0] in printed
+    assert len(said) == 5
+    for row in said[1:]:
+        assert _lasting(row) in [_lasting(other) for other in printed if len(other) == len(row)]
+
+
+def _lasting(row: list[str]) -> tuple[str, ...]:
+    """Job, backend, kernels and calls, then both peaks with their units."""
+    at = next((k for k, word in enumerate(row) if word in ("eager", "treadle")), 0)
+    return (*row[: at + 3], *row[at + 5 : -1])
 
 
 def off_by_one(settings: Any, gm: Any, inputs: Any) -> Callable[..., Any]:
@@ -116,3 +140,71 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
     scores = turned @ turned.T
     torch.testing.assert_close(scores[0, 2], scores[3, 5])
     torch.testing.assert_close(turned.norm(dim=1), turned[0].norm().expand(8))
+
+
+def test_another_backend_beside_it_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer, here one that only runs the graph, must not make us compile and count twice."""
+
+    def peer(row: Any) -> Callable[..., Any]:
+        return partial(demo_measure._compiled_apart, backend="aot_eager")
+
+    monkeypatch.setattr(demo_measure, "PREPARE", {**demo_measure.PREPARE, "inductor": peer})
+    both = demo_measure.measure(TINY, ("treadle", "inductor"), rounds=2)
+    alone = demo_measure.measure(TINY, ("treadle",), rounds=2)
+    figures = [
+        [(r.job, r.kernels, r.calls, r.peak_bytes) for r in rows if r.backend == "treadle"]
+        for rows in (both, alone)
+    ]
+    assert figures[0] == figures[1]
+    assert all(row.kernels for row in both if row.backend == "treadle")
+
+
+def test_the_timing_compiles_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    real = demo_measure.predicted_peak
+
+    def counted(one: Any) -> int:
+        built.append(one.name)
+        return real(one)
+
+    monkeypatch.setattr(demo_measure, "predicted_peak", counted)
+
+    def peer(row: Any) -> Callable[..., Any]:
+        return partial(demo_measure._compiled_apart, backend="aot_eager")
+
+    monkeypatch.setattr(demo_measure, "PREPARE", {**demo_measure.PREPARE, "inductor": peer})
+    demo_measure.measure(TINY, ("treadle", "inductor"), rounds=3)
+    assert built == ["graph", "forward", "backward"]
+
+
+CODE = """
+cpp_fused_add_0 = async_compile.cpp_pybinding(['float*'], '''...''')
+cpp_fused_mul_1 = async_compile.cpp_pybinding(['float*'], '''...''')
+
+def call(args):
+    arg0_1, = args
+    cpp_fused_add_0(arg0_1, buf0)
+    extern_kernels.mm(buf0, arg0_1, out=buf1)
+    cpp_fused_mul_1(buf1)
+    cpp_fused_add_0(buf1, buf2)
+    triton_poi_2.run(buf2, stream=stream0)
+    return (buf2, )
+"""
+
+
+def test_the_peers_kernels_are_those_it_launches() -> None:
+    assert demo_measure.launches_in(CODE) == 3
+    more = CODE.replace("\ndef", "\ntriton_poi_2 = async_compile.triton('t', '''...''')\n\ndef")
+    assert demo_measure.launches_in(more) == 4
+
+
+@pytest.mark.slow
+def test_beside_the_peer_we_need_less_memory() -> None:
+    rows = demo_measure.measure(Sizes(), ("treadle", "inductor"), rounds=1)
+    for job in demo_measure.JOBS:
+        ours, peer = [r for r in rows if r.job == job and r.backend != "eager"]
+        if peer.notes:
+            pytest.skip(f"the peer does not run here: {peer.notes[0]}")
+        assert peer.kernels, "its code was not seen"
+        assert ours.peak_measured < peer.peak_measured
+        assert ours.peak_bytes == pytest.approx(ours.peak_measured, abs=1024)

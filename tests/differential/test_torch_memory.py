@@ -403,3 +403,47 @@ def test_inputs_the_caller_gave_away_die_with_their_last_reader() -> None:
     with Watching():
         built[0].runner(given)
     assert alive == [[False, False]]
+
+
+def outlived_by_small_ones(x: Any, w: Any, v: Any) -> Any:
+    """A large temporary at the start; results pile up while a small one is still needed."""
+    large = torch.mm(x, x.T)
+    small = torch.relu(torch.mm(large, w))
+    return [torch.mm(small, v * k) for k in range(1, 6)]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_arena_does_not_lie_idle_while_the_most_is_held(watch: Watch, dynamic: bool) -> None:
+    torch.manual_seed(0)
+    compiled = watch.compiled(outlived_by_small_ones, dynamic=dynamic)
+    for rows in (512, 400):
+        given = torch.randn(rows, 64), torch.randn(rows, 8), torch.randn(8, 300)
+        expected = outlived_by_small_ones(*given)
+        for ours, theirs in zip(compiled(*given), expected, strict=True):
+            torch.testing.assert_close(ours, theirs)
+        (peak,) = measured_peaks(lambda given=given: compiled(*given))  # type: ignore[misc]
+        plan = watch.plans[-1]
+        assert plan.alone, "the large one has memory of its own"
+        assert plan.peak_bytes - plan.input_bytes == peak
+        assert plan.peak_bytes <= 1.01 * plan.lower_bound
+        assert all(plan.lives[name].role is Role.TEMP for name in plan.alone)
+
+
+def test_what_is_written_over_a_temporary_of_its_own_lies_there(watch: Watch) -> None:
+    def chained(x: Any, w: Any, v: Any) -> Any:
+        large = torch.mm(x, x.T)
+        other = torch.relu(large) * 2  # may be written over it
+        small = torch.relu(torch.mm(other, w))
+        return [torch.mm(small, v * k) for k in range(1, 6)]
+
+    torch.manual_seed(0)
+    given = torch.randn(512, 64), torch.randn(512, 8), torch.randn(8, 300)
+    compiled = watch.compiled(chained)
+    for ours, theirs in zip(compiled(*given), chained(*given), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-2)  # sums of some 10^5
+    (peak,) = measured_peaks(lambda: compiled(*given))
+    plan = watch.plans[-1]
+    chain = next(c for c in plan.chains if c[0] in plan.alone and len(c) > 1)
+    home = max(chain, key=lambda name: plan.lives[name].bytes)
+    assert {plan.places[name].pool for name in chain if name != home} == {home}
+    assert plan.peak_bytes - plan.input_bytes == peak

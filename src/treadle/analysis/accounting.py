@@ -10,7 +10,8 @@
                         read it
 
 Buffers that live only inside a fused kernel need no memory in either. Before and after a change are
-always counted in the same way.
+always counted in the same way. A call marked `runs = false` only says who holds what and when (a
+tuple, the parameter of a loop's body): it is no kernel and moves nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from dataclasses import dataclass
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.cost import internal_storages, parts_of_tuples, work_of
 from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.waits import exposed_waits
 from treadle.index import hint
+from treadle.ir.effects import runs
 from treadle.ir.program import (
     Foreach,
     Fused,
@@ -53,13 +56,16 @@ class Accounting:
 
 @dataclass(frozen=True)
 class Figures:
-    """The three numbers a schedule is judged by, and where the peak is."""
+    """The numbers a schedule is judged by, and where the peak is."""
 
+    ops: int
     kernels: int
     bytes_moved: int
     peak_bytes: int
     peak_at: str | None
     peak_lower_bound: int
+    exposed_waits: int
+    """Waits with no computation between them and their collective."""
 
 
 def figures(program: Program, accounting: Accounting) -> Figures:
@@ -67,11 +73,13 @@ def figures(program: Program, accounting: Accounting) -> Figures:
     live = Liveness(program, accounting.policy)
     peak = live.peak()
     return Figures(
-        kernels=sum(not isinstance(op, LAUNCHLESS) for op in program.ops),
-        bytes_moved=sum(accounting.bytes_of(program, op) for op in program.ops),
+        ops=sum(runs(op) for op in program.leaves),
+        kernels=sum(runs(op) and not isinstance(op, LAUNCHLESS) for op in program.ops),
+        bytes_moved=sum(accounting.bytes_of(program, op) for op in program.ops if runs(op)),
         peak_bytes=peak.bytes,
         peak_at=peak.at,
         peak_lower_bound=live.working_set_bound(),
+        exposed_waits=exposed_waits(program),
     )
 
 

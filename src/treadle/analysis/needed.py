@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.analysis.deps import Dependences, dependences
-from treadle.ir.effects import acts_by_itself, effects
+from treadle.ir.effects import acts_by_itself, effects, runs
 from treadle.ir.program import Collective, Operation, Program, Wait
 
 
@@ -53,6 +53,8 @@ def _missing_maker(program: Program, needed: list[bool]) -> int | None:
 def _is_seen(
     op: Operation, seen: set[str], program: Program, deps: Dependences, collectives_act: bool
 ) -> bool:
+    if not runs(op):
+        return True  # it costs nothing, and the lives it states are the file's
     if acts_by_itself(op) and (collectives_act or not isinstance(op, Collective | Wait)):
         return True
     of = effects(op)

@@ -58,6 +58,18 @@ def effects(op: Operation) -> Effects:
     return found
 
 
+RUNS = "runs"
+"""The attribute of a call that may say that nothing is run for it (`with (runs = false)`)."""
+
+
+def runs(op: Operation) -> bool:
+    """Whether anything is done for an operation when its turn comes.
+
+    If not, it only says who holds what and when: it costs nothing, and is never dropped.
+    """
+    return not (isinstance(op, Call) and (RUNS, Literal(False)) in op.attrs)
+
+
 def acts_by_itself(op: Operation) -> bool:
     """Whether a leaf does more than write buffers, so that it must stay even if nobody reads them.
 

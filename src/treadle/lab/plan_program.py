@@ -2,6 +2,8 @@
 
 before   the order of the file, memory counted as its maker counts it, nothing written in place
 after    what can be run: blocks handed over in place, with `--order` in a better order
+
+Where running takes more than its maker counts, the plan says for what.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import Liveness, Policy
 from treadle.core.errors import InputError
 from treadle.core.options import Options
 from treadle.ir.program import Program
@@ -28,6 +30,13 @@ from treadle.schedule.ordering.search import FoundOrder, find_order
 
 ORDER_SECONDS = 10.0
 SHOWN = 20
+HONESTY = (
+    ("hold_until_wait", "what a collective reads is kept until its wait"),
+    ("count_gaps", "gaps between strided elements take room"),
+    ("include_inputs", "donated inputs are counted with what lives in them"),
+    ("in_place", "blocks handed over in place"),
+)
+"""What is counted otherwise after than before, in the order in which it is taken into account."""
 KEYS = ("temp_bytes", "total_bytes", "plan_lower_bound", "peak_bytes", "peak_lower_bound")
 
 
@@ -37,6 +46,11 @@ class Side:
 
     planned: PlannedProgram
     bound: int
+
+    @property
+    def total(self) -> int:
+        """Everything that is allocated."""
+        return self.planned.total_bytes
 
     def to_json(self) -> dict[str, object]:
         """The figures with the keys all commands share."""
@@ -74,9 +88,13 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
     if args.capacity is not None and after.planned.total_bytes > args.capacity:
         total = after.planned.total_bytes
         errors.append(f"{total:,} bytes are over the capacity of {args.capacity:,}")
+    reasons = {}
+    if after.total > before.total:
+        reasons = reasons_for_more(program, before.planned, policy)
     order = None if found is None else _order_json(found)
     data: dict[str, object] = {"kind": kind_of(text), "file": path, "name": program.name}
     data |= {**after.to_json(), "before": before.to_json(), "after": after.to_json()}
+    data |= {"more_because": reasons}
     data |= {"order": order, "breakdown": [_row(r) for r in after.planned.breakdown]}
     data |= {"seconds": round(time.perf_counter() - start, 3), "ok": not errors, "errors": errors}
     emit(args.json, data, _lines(data, before, after, args))
@@ -96,6 +114,20 @@ def _planned(
         effort=args.effort, seed=args.seed,
     )  # fmt: skip
     return Side(planned, planned.of.live.working_set_bound() if bound is None else bound)
+
+
+def reasons_for_more(program: Program, before: PlannedProgram, after: Policy) -> dict[str, int]:
+    """By how much the peak changes with each thing that is counted otherwise, one after another."""
+    policy, last = before.of.live.policy, before.peak.bytes
+    found: dict[str, int] = {}
+    for name, words in HONESTY:
+        if getattr(policy, name) != getattr(after, name):
+            policy = replace(policy, **{name: getattr(after, name)})
+            peak = Liveness(program, policy).peak().bytes
+            if peak != last:
+                found[words] = peak - last
+            last = peak
+    return found
 
 
 def _ordered(program: Program, policy: Policy, args: argparse.Namespace) -> FoundOrder:
@@ -148,6 +180,14 @@ def _lines(
     left, right = before.to_json(), after.to_json()
     yield from table([(k, left[k], right[k]) for k in KEYS], ("", "before", "after"))
     yield f"no two storages sharing would take {human_bytes(before.planned.unshared_bytes)}"
+    reasons = data["more_because"]
+    assert isinstance(reasons, dict)
+    if after.total > before.total:
+        because = ", ".join(f"{words} ({size:+,} B)" for words, size in reasons.items())
+        yield (
+            f"{after.total - before.total:,} B more than its maker counts: "
+            f"{because or 'offsets are multiples of ' + str(planned.of.alignment)}"
+        )
     gap = planned.total_bytes - planned.total_lower_bound
     yield "the plan is as low as can be" if not gap else f"{gap:,} above the lower bound"
     if data["order"] is not None:

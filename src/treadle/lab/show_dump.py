@@ -31,14 +31,18 @@ def _lines(s: Survey, sections: int, findings: int) -> Iterator[str]:
     unknown = f" ({s.inputs_of_unknown_size} of unknown size)" if s.inputs_of_unknown_size else ""
     made = sum(s.buffers.values())
     yield f"buffers         {made} made, {s.inputs} inputs{unknown}, {s.outputs} outputs"
+    peer = s.counted_as_inductor["bytes_moved"]
+    yield (
+        f"bytes moved     {s.bytes_moved:,} ({human_bytes(s.bytes_moved)}); "
+        f"counted as inductor {peer:,}"
+    )
     parts = ", ".join(f"{kind} {human_bytes(n)}" for kind, n in list(s.bytes_by_kind.items())[:5])
-    yield f"bytes moved     {s.bytes_moved:,} ({human_bytes(s.bytes_moved)}): {parts}"
+    yield f"                {s.estimated_bytes:,} by the sizes in the dump alone: {parts}"
     at = f" at {s.peak_at}" if s.peak_at else ""
     yield f"peak            {s.peak_bytes:,} ({human_bytes(s.peak_bytes)}){at}"
     bound = f"no order of these kernels is below {s.peak_lower_bound:,}"
     yield f"                {bound}; without groups {s.unfused_peak_bytes:,}"
-    moved, peak = s.really["bytes_moved"], s.really["peak_bytes"]
-    yield f"                counted as it is (see accounting): peak {peak:,}, moved {moved:,}"
+    yield f"                {s.counted_as_ours['peak_bytes']:,} with inputs and hand-over in place"
     twice = ""
     if s.mutated_more_than_once:
         twice = f" (more than once: {', '.join(s.mutated_more_than_once)})"

@@ -6,14 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from treadle.analysis.access import accesses
-from treadle.analysis.cost import bytes_moved
+from treadle.analysis.accounting import OURS, figures
 from treadle.analysis.deps import DepKind, dependences
-from treadle.analysis.liveness import Liveness
 from treadle.index import hint
 from treadle.ir.program import Program
 from treadle.ir.types import BufferKind
-
-LAUNCHLESS = ("Wait", "MultiOutput", "Nop")
 
 
 @dataclass(frozen=True)
@@ -44,24 +41,22 @@ class Summary:
 
 def summarise(program: Program) -> Summary:
     """The figures of `program`."""
-    live, deps = Liveness(program), dependences(program)
+    counted, deps = figures(program, OURS), dependences(program)
     touches = [a for row in program.derive(accesses).values() for a in row]
-    kernels = [op for op in program.ops if type(op).__name__ not in LAUNCHLESS]
-    peak = live.peak()
     sized = [b for b in program.buffers if b.kind is BufferKind.TENSOR and b.view_of is None]
     largest = sorted(sized, key=lambda b: (-b.storage_bytes, b.name))[:5]
     versions = Counter(storage for _, storage in deps.writes_version)
     inputs = {program.storage_of(n) for n in program.inputs}
     return Summary(
         name=program.name,
-        ops=len(program.leaves),
-        kernels=len(kernels),
+        ops=counted.ops,
+        kernels=counted.kernels,
         kinds=dict(Counter(type(op).__name__ for op in program.ops)),
         buffers=len(program.buffers),
-        bytes_moved=bytes_moved(program),
-        peak_bytes=peak.bytes,
-        peak_at=peak.at,
-        peak_lower_bound=live.working_set_bound(),
+        bytes_moved=counted.bytes_moved,
+        peak_bytes=counted.peak_bytes,
+        peak_at=counted.peak_at,
+        peak_lower_bound=counted.peak_lower_bound,
         mutations=sum(n if s in inputs else n - 1 for s, n in versions.items()),
         views=sum(b.view_of is not None for b in program.buffers),
         indirect_accesses=sum(a.is_indirect for a in touches),

@@ -6,9 +6,10 @@ The questions are asked of the two as they stand before fusion, and of the kerne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.core.context import Ctx
+from treadle.core.journal import Journal
 from treadle.core.verdict import Verdict, explain_rules, no, yes
 from treadle.ir.program import Program
 from treadle.schedule.choose import Search
@@ -32,6 +33,8 @@ class PairStory:
     """Each rule's answer about the two alone."""
     decided: tuple[tuple[tuple[str, str], Verdict], ...]
     """What the journal says about kernels that the two were in, in order."""
+    scheduled: Program
+    """The schedule this is told of."""
 
     @property
     def are_one(self) -> bool:
@@ -51,8 +54,9 @@ class PairStory:
 
 def explain_pair(program: Program, ctx: Ctx, a: str, b: str) -> PairStory:
     """The story of two leaf operations under the options of `ctx`."""
-    prepared = run_pipeline(program, ctx, _until("fuse"))
-    scheduled = run_pipeline(prepared, ctx, _from("fuse"))
+    scheduled = run_pipeline(program, ctx)
+    # In one go, for passes look at what others did before; then once more to where fusion begins.
+    prepared = run_pipeline(program, replace(ctx, journal=Journal()), _until("fuse"))
     kernel_of = {leaf.name: op.name for op in scheduled.ops for leaf in op.leaves}
     gone = tuple(_fate(n, ctx) for n in (a, b) if n not in kernel_of)
     known = {leaf.name for leaf in prepared.leaves}
@@ -63,6 +67,7 @@ def explain_pair(program: Program, ctx: Ctx, a: str, b: str) -> PairStory:
         gone=gone,
         before=tuple(before),
         decided=tuple(_from_journal(ctx, mates)),
+        scheduled=scheduled,
     )
 
 
@@ -77,11 +82,6 @@ def _fate(name: str, ctx: Ctx) -> str:
 def _until(name: str) -> Sequence[Pass]:
     names = [p.name for p in SCHEDULING]
     return SCHEDULING[: names.index(name)]
-
-
-def _from(name: str) -> Sequence[Pass]:
-    names = [p.name for p in SCHEDULING]
-    return SCHEDULING[names.index(name) :]
 
 
 def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdict]]:

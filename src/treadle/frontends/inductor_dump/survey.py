@@ -1,7 +1,9 @@
 """What an engineer wants to know first about a dump, as plain data.
 
-Figures named like everywhere (`bytes_moved`, `peak_bytes`) are counted as the peer counts, so that
-they can be held against its logs; `really` holds what Treadle counts (see `analysis.accounting`).
+Figures named like everywhere (`bytes_moved`, `peak_bytes`) are those that `treadle schedule` starts
+from: bytes as they are moved, the peak without inputs, whose size a dump does not tell (`DUMP` in
+`analysis.accounting`). Beside them stand the same counted as the peer counts and with inputs, and
+what the peer's own estimators say by the sizes in the dump alone (`estimated_bytes`).
 """
 
 from __future__ import annotations
@@ -9,16 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass
 
-from treadle.analysis.accounting import OURS, PEER, figures
+from treadle.analysis.accounting import DUMP, OURS, PEER, figures
 from treadle.analysis.duplicates import duplicates
 from treadle.analysis.needed import needed_ops
+from treadle.analysis.waits import exposed_waits
 from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.estimates import Estimates
 from treadle.frontends.inductor_dump.import_program import Imported, import_program, unpacked
 from treadle.frontends.inductor_dump.model import Dump, Node, Section
 from treadle.frontends.inductor_dump.rederive_users import body_of, buffers_of
 from treadle.ir.effects import effects
-from treadle.ir.program import Collective, Loop, Program, Wait
+from treadle.ir.program import Collective, Loop, Program
 from treadle.ir.types import BufferKind
 
 
@@ -38,13 +41,16 @@ class Survey:
     inputs_of_unknown_size: int
     outputs: int
     bytes_moved: int
+    estimated_bytes: int
+    """The peer's estimate by the sizes that the dump prints; `bytes_by_kind` adds up to it."""
     bytes_by_kind: dict[str, int]
     accesses_of_unknown_size: int
     peak_bytes: int
     peak_at: str | None
     peak_lower_bound: int
     unfused_peak_bytes: int
-    really: dict[str, object]
+    counted_as_inductor: dict[str, object]
+    counted_as_ours: dict[str, object]
     mutations: int
     mutated_more_than_once: list[str]
     aliases: int
@@ -72,7 +78,7 @@ def survey(dump: Dump, section: Section | None = None) -> Survey:
     imported = import_program(section)
     program = imported.program
     estimates = Estimates(section)
-    peer, ours = figures(program, PEER), figures(program, OURS)
+    mine, peer, ours = [figures(program, each) for each in (DUMP, PEER, OURS)]
     leaves = list(section.leaves())
     made = [b for leaf in leaves for b in buffers_of(leaf)]
     twice = [name for name, n in Counter(m for b in made for m in b.mutations).items() if n > 1]
@@ -82,22 +88,24 @@ def survey(dump: Dump, section: Section | None = None) -> Survey:
         dialect=f"about torch {dump.dialect.version}",
         nodes=len(section.nodes),
         ops=len(leaves),
-        kernels=peer.kernels,
+        kernels=mine.kernels,
         kinds=dict(Counter(_word(leaf) for leaf in leaves).most_common()),
         groups={f"{k} members": n for k, n in _group_sizes(section)},
         buffers=dict(Counter(_layout_word(b.layout) for b in made).most_common()),
         inputs=len(program.inputs),
         inputs_of_unknown_size=len(imported.unknown_inputs),
         outputs=sum(any(u.is_output for u in b.users) for b in made),
-        bytes_moved=estimates.total,
+        bytes_moved=mine.bytes_moved,
+        estimated_bytes=estimates.total,
         bytes_by_kind={k: n for k, n in estimates.by_kind.most_common() if n},
         accesses_of_unknown_size=estimates.unknown_accesses,
-        peak_bytes=peer.peak_bytes,
-        peak_at=peer.peak_at,
-        peak_lower_bound=peer.peak_lower_bound,
-        unfused_peak_bytes=figures(unpacked(program), PEER).peak_bytes,
-        really={"bytes_moved": ours.bytes_moved, "peak_bytes": ours.peak_bytes,
-                "peak_at": ours.peak_at},
+        peak_bytes=mine.peak_bytes,
+        peak_at=mine.peak_at,
+        peak_lower_bound=mine.peak_lower_bound,
+        unfused_peak_bytes=figures(unpacked(program), DUMP).peak_bytes,
+        counted_as_inductor={"bytes_moved": peer.bytes_moved, "peak_bytes": peer.peak_bytes},
+        counted_as_ours={"bytes_moved": ours.bytes_moved, "peak_bytes": ours.peak_bytes,
+                         "peak_at": ours.peak_at},
         mutations=sum(bool(b.mutations) for b in made),
         mutated_more_than_once=twice,
         aliases=sum(bool(b.aliases) for b in made),
@@ -183,7 +191,7 @@ def _oddities(program: Program, imported: Imported) -> list[str]:
         count = sum(isinstance(op, Collective) for op in dead)
         what = {0: "dead", 1: "dead collective chain"}.get(count, f"{count} dead collectives")
         found.append(f"{what}: {_some([op.name for op in dead])} reach no output")
-    exposed = _exposed(program)
+    exposed = exposed_waits(program)
     if exposed:
         found.append(f"{exposed} waits follow their collective at once: nothing is overlapped")
     again = [d for d in duplicates(program) if not d.is_kept_apart]
@@ -199,23 +207,3 @@ def _oddities(program: Program, imported: Imported) -> list[str]:
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:8])
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
-
-
-def _exposed(program: Program) -> int:
-    """Waits with no computation between them and their collective."""
-    found = 0
-    since: dict[str, int] = {}
-    for position, op in enumerate(program.leaves):
-        if isinstance(op, Collective):
-            for name in (*op.writes, *op.mutates):
-                since[program.storage_of(name)] = position
-        elif isinstance(op, Wait):
-            start = since.get(program.storage_of(op.buffer))
-            if start is not None:
-                between = program.leaves[start + 1 : position]
-                found += not any(isinstance(o, Loop) or _computes(o) for o in between)
-    return found
-
-
-def _computes(op: object) -> bool:
-    return type(op).__name__ in ("Extern", "Template", "UserKernel")

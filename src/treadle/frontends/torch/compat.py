@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -134,6 +134,32 @@ def keeping(share: float) -> AbstractContextManager[None]:
     config: Any = torch._functorch.config
     patched: AbstractContextManager[None] = config.patch(activation_memory_budget=share)
     return patched
+
+
+@contextmanager
+def inductor_code(texts: list[str]) -> Iterator[None]:
+    """Collects the code that TorchInductor writes meanwhile, also what comes from its cache.
+
+    Nothing is collected where this torch has no such hook.
+    """
+    from torch._inductor.graph import GraphLowering
+
+    lowering: Any = GraphLowering
+    if not hasattr(lowering, "save_output_code"):
+        yield
+        return
+    before = lowering.save_output_code
+
+    def save(text: str) -> None:
+        texts.append(text)
+        if before is not None:
+            before(text)
+
+    lowering.save_output_code = save
+    try:
+        yield
+    finally:
+        lowering.save_output_code = before
 
 
 def fresh_function(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,9 @@
 """Where every storage of a run lies, and how many bytes that takes at each step.
 
-One arena holds the temporaries. Donated inputs after their last reader, and outputs before they
-are written, take some of them in. What is written over something else (`analysis/inplace`) lies
+One arena holds the temporaries, from the first to the last of them. Where a run would hold more
+than it needs, because the arena lies idle while the most is held, large temporaries get memory of
+their own, for as long as they live. Donated inputs after their last reader, and outputs before they
+are written, take some in. What is written over something else (`analysis/inplace`) lies
 where that lay, also in a result that torch allocated for a call, and may be an output itself.
 What torch allocates is counted like everything else, so that the peak is what a run really holds.
 """
@@ -22,6 +24,13 @@ from treadle.memory.problem import ARENA, Block, Place, Pool, Problem
 
 SEARCH_STEPS = 2_000
 """Nodes of exact search where greedy plans leave a gap: planning is part of compiling."""
+
+MOST_ALONE = 32
+"""How many temporaries may have memory of their own: each is allocated in every run."""
+TRIED_SIZES = 6
+"""How many limits are tried, above which a temporary has memory of its own."""
+LEAST_GAIN = 0.005
+"""The share of the peak that memory of their own must save."""
 
 WAYS = ((True, True), (False, True), (True, False), (False, False))
 """Whether outputs and donated inputs take in others, in the order in which that is tried."""
@@ -53,6 +62,8 @@ class RunPlan:
     end: int
     hosts: tuple[bool, bool] = (True, True)
     """Whether outputs and donated inputs take in others."""
+    alone: frozenset[str] = frozenset()
+    """The first of each chain of temporaries that has memory of its own."""
 
     @property
     def arena_bytes(self) -> int:
@@ -160,28 +171,93 @@ def plan_run(
     """
     lives = {x.storage: x for x in shape.lives(spots, values)}
     chains = tuple(_chains(shape, lives))
-    best: RunPlan | None = None
+    planner = _Planner(shape, lives, chains, ctx)
+    if like is not None:
+        return planner.plan(_Ask(shape, lives, chains, *like.hosts, like.alone), 0)
+    found: list[RunPlan] = []
     seen: set[tuple[Pool, ...]] = set()
-    for hosts in WAYS if like is None else (like.hosts,):
+    for hosts in WAYS:
         ask = _Ask(shape, lives, chains, *hosts)
-        problem = ask.problem()
-        if problem.pools in seen:
+        if ask.problem.pools in seen:
             continue
-        seen.add(problem.pools)
-        solution = _solved(problem, SEARCH_STEPS if like is None else 0, ctx)
-        assert solution.plan is not None, f"no plan for {shape.program.name}: {solution.verdict}"
-        placed = {n: p for n, p in solution.plan.placements.items() if n != p.pool}
-        made = RunPlan(lives, chains, {**ask.fixed, **placed}, solution, shape.end, hosts)
-        if best is None or _rank(made) < _rank(best):
-            best = made
-        if best.peak_bytes == best.lower_bound:
+        seen.add(ask.problem.pools)
+        found.append(planner.plan(ask, SEARCH_STEPS))
+        if found[-1].peak_bytes == found[-1].lower_bound:
             break
-    assert best is not None
-    return best
+    best = min(found, key=_rank)
+    least = int(best.peak_bytes * LEAST_GAIN)
+    if best.arena is None or best.peak_bytes - best.lower_bound <= least:
+        return best
+    freed = min([planner.with_some_alone(plan) for plan in found], key=_rank)
+    if best.peak_bytes - freed.peak_bytes <= least:
+        return best
+    return min(freed, planner.with_fewer_alone(freed), key=_rank)
 
 
-def _rank(plan: RunPlan) -> tuple[int, int]:
-    return plan.peak_bytes, plan.arena_bytes
+@dataclass(frozen=True)
+class _Planner:
+    """Plans one run in several ways."""
+
+    shape: RunShape
+    lives: Mapping[str, Life]
+    chains: tuple[tuple[str, ...], ...]
+    ctx: Ctx | None
+
+    def plan(self, ask: _Ask, steps: int) -> RunPlan:
+        """The plan for one way of asking, with so many nodes of exact search."""
+        name = self.shape.program.name
+        solution = _solved(ask.problem, steps, self.ctx)
+        assert solution.plan is not None, f"no plan for {name}: {solution.verdict}"
+        placed = {n: p for n, p in solution.plan.placements.items() if n != p.pool}
+        places, hosts = {**ask.fixed, **placed}, (ask.outputs, ask.donated)
+        end = self.shape.end
+        return RunPlan(self.lives, self.chains, places, solution, end, hosts, ask.alone)
+
+    def _quick(self, like: RunPlan, alone: frozenset[str]) -> RunPlan:
+        return self.plan(_Ask(self.shape, self.lives, self.chains, *like.hosts, alone), 0)
+
+    def with_some_alone(self, plan: RunPlan) -> RunPlan:
+        """The plan, or one in which the largest temporaries of the arena lie on their own.
+
+        The arena is held from its first to its last tenant. If it is not full when the most is
+        held, its largest tenants are tried on their own, for some limits of size.
+        """
+        best = plan
+        for limit in self._limits(plan):
+            alone = frozenset(self._in_arena(plan, limit))
+            if len(alone) > MOST_ALONE:
+                break
+            best = min(best, self._quick(plan, alone), key=_rank)
+        return best
+
+    def with_fewer_alone(self, plan: RunPlan) -> RunPlan:
+        """The plan with those back in the arena, the smallest first, that do not raise the peak."""
+        size = {c[0]: max(self.lives[n].bytes for n in c) for c in self.chains}
+        for name in sorted(plan.alone, key=lambda n: (size[n], n)):
+            made = self._quick(plan, plan.alone - {name})
+            if made.peak_bytes <= plan.peak_bytes:
+                plan = made
+        return plan
+
+    def _in_arena(self, plan: RunPlan, limit: int) -> Iterator[str]:
+        """The first of each chain in the arena that is at least so large."""
+        for chain in self.chains:
+            place = plan.places.get(chain[0])
+            if place is None or place.pool != ARENA:
+                continue
+            if max(self.lives[n].bytes for n in chain) >= limit:
+                yield chain[0]
+
+    def _limits(self, plan: RunPlan) -> list[int]:
+        """Some of the sizes of what lies in the arena, the largest first."""
+        leaders = set(self._in_arena(plan, 1))
+        chains = [chain for chain in self.chains if chain[0] in leaders]
+        sizes = sorted({max(self.lives[n].bytes for n in c) for c in chains}, reverse=True)
+        return sizes[:: max(1, -(-len(sizes) // TRIED_SIZES))]
+
+
+def _rank(plan: RunPlan) -> tuple[int, int, int]:
+    return plan.peak_bytes, len(plan.alone), plan.arena_bytes
 
 
 def _solved(problem: Problem, steps: int, ctx: Ctx | None) -> Solution:
@@ -226,6 +302,8 @@ class _Ask:
     """Outputs take in temporaries before they are written."""
     donated: bool
     """Donated inputs take in temporaries after their last reader."""
+    alone: frozenset[str] = frozenset()
+    """The first of each chain that is to have memory of its own."""
 
     @cached_property
     def fixed(self) -> dict[str, Place]:
@@ -241,8 +319,12 @@ class _Ask:
         """The storage of the chain that has memory of its own, if it is not for the planner."""
         if self.lives[chain[0]].role is not Role.TEMP:
             return chain[0]
-        return chain[-1] if self.lives[chain[-1]].role is Role.OUTPUT else None
+        if self.lives[chain[-1]].role is Role.OUTPUT:
+            return chain[-1]
+        # The largest has room for all that is written over it.
+        return max(chain, key=lambda n: self.lives[n].bytes) if chain[0] in self.alone else None
 
+    @cached_property
     def problem(self) -> Problem:
         """The memory problem of what is left."""
         blocks: list[Block] = []

@@ -64,7 +64,10 @@ def _missing(dump: Dump) -> Iterator[Finding]:
         "live ranges": dump.live,
     }
     gone = [name for name, part in parts.items() if part is None]
-    if gone and len(gone) < len(parts):
+    if gone == ["live ranges"] and dump.module and dump.module.is_scheduled:
+        message = "no live ranges here or next to it: the order of the HLO text gives them"
+        yield Finding(MISSING, message, dump.files[0].name, is_note=True)
+    elif gone and len(gone) < len(parts):
         message = f"no {' and no '.join(gone)} here or next to it: not all can be worked out again"
         yield Finding(MISSING, message, dump.files[0].name, is_note=True)
 

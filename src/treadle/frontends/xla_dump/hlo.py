@@ -4,6 +4,7 @@
     for instruction in module.entry.instructions:
         instruction.name, instruction.opcode, instruction.operands, instruction.called
 
+An operand `%fusion#0` is an element of a tuple, written in short (see `elements`).
 Only what scheduling needs is taken apart: name, shape, opcode, operand names, computations called,
 the root. Attributes stay text. Tables between the header and the first computation are skipped.
 """
@@ -47,6 +48,8 @@ class Instruction:
     attributes: str = ""
     is_root: bool = False
     line: int = field(default=0, compare=False)
+    is_implied: bool = False
+    """Not in the text: it takes an element out of a tuple, written in short (`%fusion#0`)."""
 
     def computations(self) -> tuple[str, ...]:
         """The computations that run as part of the schedule, in the order they are numbered."""

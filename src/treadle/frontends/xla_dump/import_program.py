@@ -8,6 +8,10 @@ tensors of their shape where the element type is ours and as bytes otherwise. Ca
 as target and touch what their instruction uses, makes or passes on. Values that keep one place
 (see `sharing`) are views of the first of them, which later ones overwrite, so a loop is one pass
 over its condition and body: enough to ask who lives when, not to compute anything.
+
+What only names, groups or passes on values, or runs others that stand in the order themselves, is
+there for the lives and marked `runs = false`. Nothing may be moved into or out of a loop or a
+branch: what stands before one must come before all of it (`after`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from treadle.frontends.xla_dump.schedule import Schedule, schedule_of
 from treadle.frontends.xla_dump.shapes import Shape, byte_size, parse_shape
 from treadle.frontends.xla_dump.sharing import Sharing
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.effects import RUNS
 from treadle.ir.program import Program
 from treadle.ir.types import Buffer, DType
 
@@ -31,6 +36,15 @@ ELEMENTS = {
 SIDE_EFFECTS = frozenset(
     ["infeed", "outfeed", "send", "recv", "send-done", "recv-done", "rng-get-and-update-state"]
 )
+NOTHING_RUNS = frozenset([
+    "add-dependency", "after-all", "async-update", "bitcast", "call", "conditional", "constant",
+    "domain", "get-tuple-element", "opt-barrier", "optimization-barrier", "parameter", "pass",
+    "tuple", "while",
+])  # fmt: skip
+"""Instructions for which nothing is launched: names, borders and what runs others."""
+MOVES_DATA = ("all-", "collective-", "copy-", "ragged-", "recv", "reduce-scatter-", "send")
+"""What an asynchronous start of these does, no other instruction of the order does for it."""
+_ONLY_ALLOCATES = 'custom_call_target="AllocateBuffer"'
 
 
 def import_program(dump: Dump, device: str = "cpu") -> Program:
@@ -50,6 +64,7 @@ class _Import:
         self.sharing = Sharing(dump)
         self.buffers: dict[Place, Buffer] = {}
         self.root_of: dict[Place, Place] = {}
+        self.used = {one.value.place: one for one in dump.used}
         self.texts = {one.value.name: one.instruction for one in dump.used}
 
     def run(self) -> Program:
@@ -70,10 +85,35 @@ class _Import:
                 if name == self.schedule.entry_root:
                     self._return(place)
         written = {self.root_of[p] for p in self.buffers if p.name in self._inputs()}
-        for name in dict.fromkeys(self.schedule.sequence):
-            if name not in self._inputs():
-                self._call(name, touching.get(name, []), made.get(name, []), written)
+        order = [n for n in dict.fromkeys(self.schedule.sequence) if n not in self._inputs()]
+        after = self._after(order)
+        for name in order:
+            places = touching.get(name, []), made.get(name, [])
+            self._call(name, *places, written, after[name])
         return self.builder.build()
+
+    def _after(self, order: list[str]) -> dict[str, tuple[str, ...]]:
+        """What each instruction must follow so that loops and branches keep what is in them.
+
+        The first instruction past a border follows all since the border before; the others up to
+        the next border follow it. If the borders are not known, everything stays in its order.
+        """
+        frozen = not self.schedule.is_exact
+        borders = sorted(self.schedule.borders, reverse=True)
+        found: dict[str, tuple[str, ...]] = {}
+        gate: str | None = None
+        since: list[str] = []
+        for name in order:
+            is_past = bool(borders) and borders[-1] <= self.schedule.time[name]
+            while borders and borders[-1] <= self.schedule.time[name]:
+                borders.pop()
+            if is_past or frozen:
+                found[name] = tuple(since)
+                gate, since = name, [name]
+            else:
+                found[name] = (gate,) if gate is not None else ()
+                since.append(name)
+        return found
 
     def _inputs(self) -> frozenset[str]:
         return self.schedule.entry_parameters
@@ -110,7 +150,14 @@ class _Import:
         return self.builder.buffer(name, element, dims)
 
     # -- calls -----------------------------------------------------------------------------
-    def _call(self, name: str, reads: list[Place], makes: list[Place], written: set[Place]) -> None:
+    def _call(
+        self,
+        name: str,
+        reads: list[Place],
+        makes: list[Place],
+        written: set[Place],
+        after: tuple[str, ...],
+    ) -> None:
         text = self.texts.get(name, "")
         opcode = self.schedule.opcode.get(name, "pass")
         writes, mutates = [], []
@@ -123,14 +170,41 @@ class _Import:
                 reads = [*reads, place]  # the same bytes under another name
             else:
                 mutates.append(self.buffers[place])
+        idle = not self._runs(name, opcode, text, makes)
         self.builder.extern(
             opcode,
             [self.buffers[place] for place in reads if self.root_of[place] in written],
             writes,
             mutates=mutates,
+            attrs={RUNS: False} if idle else {},
             name=name,
-            has_side_effects=opcode in SIDE_EFFECTS or "has_side_effect=true" in text,
+            after=after,
+            has_side_effects=self._acts(opcode, text, makes) and not idle,
         )
+
+    def _acts(self, opcode: str, text: str, makes: list[Place]) -> bool:
+        """Whether an instruction is needed for more than the values that others use.
+
+        XLA runs nothing in vain: whose values nobody uses says when a loop ends, or the like.
+        """
+        if opcode in SIDE_EFFECTS or "has_side_effect=true" in text:
+            return True
+        return all(self._is_unused(place) for place in makes)
+
+    def _is_unused(self, place: Place) -> bool:
+        used = self.used.get(place)
+        if used is None or used.uses:
+            return False
+        return all(position.name != self.schedule.entry_root for position in used.positions)
+
+    def _runs(self, name: str, opcode: str, text: str, makes: list[Place]) -> bool:
+        """Whether something is launched for an instruction."""
+        if opcode in NOTHING_RUNS or opcode.endswith("-done") or _ONLY_ALLOCATES in text:
+            return False
+        if opcode.endswith("-start") and not opcode.startswith(MOVES_DATA):
+            # What it wraps makes the result, if it stands in the order itself.
+            return Place(name, (1,)) in makes
+        return True
 
 
 def _tensor(one: Assigned) -> tuple[DType, list[int]]:

@@ -314,6 +314,8 @@ class LiveSection:
     stated_max: int | None = None
     line: int = field(default=0, compare=False)
     sequence_line: int = field(default=0, compare=False)
+    is_derived: bool = False
+    """Not read from a file but worked out from the order of the HLO text."""
 
 
 # ------------------------------------------------------------------------------------ dumps

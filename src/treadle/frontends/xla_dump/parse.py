@@ -15,6 +15,8 @@ from dataclasses import replace
 
 from treadle.core.errors import InputError
 from treadle.frontends.xla_dump import parse_allocations, parse_live, parse_values
+from treadle.frontends.xla_dump.derive_live import with_derived_live
+from treadle.frontends.xla_dump.elements import with_elements, with_names
 from treadle.frontends.xla_dump.findings import find_oddities
 from treadle.frontends.xla_dump.hlo import Module, parse_hlo
 from treadle.frontends.xla_dump.lines import CODE, Lines
@@ -136,7 +138,7 @@ class _Parts:
     def add(self, kind: str, text: str, file: str) -> None:
         """Read one more file."""
         if kind == HLO:
-            self.module = parse_hlo(text, file)
+            self.module = with_elements(parse_hlo(text, file))
             return
         newline = "\r\n" if "\r\n" in text else "\n"
         if kind == REPORT:
@@ -180,9 +182,12 @@ class _Parts:
         if live and live.stated_max == len(live.sequence):
             live = replace(live, stated_max=None)
         dump = Dump(tuple(self.files), self.assignment, values, live, self.module, self.report)
+        if self.module:
+            dump = replace(dump, module=with_names(self.module, dump))
         for file, text in zip(self.files, self.texts, strict=True):
             _require_same_text(print_file(dump, file), text, file.name, file.newline)
-        return replace(dump, findings=tuple(find_oddities(dump)))
+        findings = tuple(find_oddities(dump))
+        return replace(with_derived_live(dump), findings=findings)
 
 
 def _lines(text: str, newline: str, file: str) -> Lines:

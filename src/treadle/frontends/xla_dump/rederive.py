@@ -107,7 +107,7 @@ class _Check:
                     f"the allocations sum to {total} ({human_size(total)})"
                 )
                 self._differs(STATED, message, dump.values.file, dump.values.total_line)
-        if dump.live:
+        if dump.live and not dump.live.is_derived:
             count = len(dump.live.sequence)
             self._count("totals", dump.live.stated_max is None)
             if dump.live.stated_max is not None:
@@ -175,7 +175,7 @@ class _Check:
 
     def _lives(self, schedule: Schedule) -> None:
         dump = self.dump
-        if not (dump.values and dump.live) or schedule.clash:
+        if not (dump.values and dump.live) or schedule.clash or dump.live.is_derived:
             return
         derived = derived_ranges(dump, schedule)
         used = {one.value.place: one for one in dump.used}

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from treadle.frontends.xla_dump.elements import SIGN, place_of
 from treadle.frontends.xla_dump.hlo import Instruction, instructions_of
-from treadle.frontends.xla_dump.model import Assigned, Dump, Place, Use, UsedValue
+from treadle.frontends.xla_dump.model import Assigned, Dump, Place, UsedValue
 from treadle.frontends.xla_dump.shapes import parse_shape, subshape
 
 LEAVES = ("parameter", "constant")
@@ -73,11 +74,11 @@ def wrong_shapes(dump: Dump) -> Iterator[tuple[Assigned, str]]:
 def wrong_uses(dump: Dump) -> Iterator[Wrong]:
     """Uses that no operand makes, and operands that no use lists."""
     texts = dump.derive(texts_of)
-    consumers: dict[str, list[tuple[str, int]]] = {}
+    consumers: dict[Place, list[tuple[str, int]]] = {}
     for name, text in texts.items():
-        if text.opcode not in LEAVES:
+        if text.opcode not in LEAVES and SIGN not in name:
             for number, operand in enumerate(text.operands):
-                consumers.setdefault(operand, []).append((name, number))
+                consumers.setdefault(place_of(operand), []).append((name, number))
     for used in dump.used:
         yield from _unmade(used, texts)
         yield from _unlisted(used, texts, consumers)
@@ -90,7 +91,8 @@ def _unmade(used: UsedValue, texts: Mapping[str, Instruction]) -> Iterator[Wrong
         if text is None or text.opcode in LEAVES:
             continue
         operand = text.operands[use.operand] if use.operand < len(text.operands) else None
-        if operand is None or Place(operand, use.index or ()) not in places:
+        base, path = place_of(operand or "")
+        if operand is None or Place(base, path + (use.index or ())) not in places:
             yield used.line, f"{used.value} is no operand {use.operand} of {use.name}"
             return
 
@@ -98,15 +100,17 @@ def _unmade(used: UsedValue, texts: Mapping[str, Instruction]) -> Iterator[Wrong
 def _unlisted(
     used: UsedValue,
     texts: Mapping[str, Instruction],
-    consumers: Mapping[str, list[tuple[str, int]]],
+    consumers: Mapping[Place, list[tuple[str, int]]],
 ) -> Iterator[Wrong]:
     listed = {(use.name, use.operand, use.index or ()) for use in used.uses}
     for position in used.positions:
-        for name, number in consumers.get(position.name, ()):
-            opcode = texts[name].opcode
-            if opcode in NOT_ALWAYS or (position.index and opcode in TAKES_APART):
-                continue
-            if (name, number, position.index or ()) not in listed:
-                use = Use(name, number, position.index)
-                yield used.line, f"{used.value} is operand {use.operand} of {name}: no such use"
-                return
+        index = position.index or ()
+        for depth in range(len(index) + 1):
+            rest = index[depth:]
+            for name, number in consumers.get(Place(position.name, index[:depth]), ()):
+                opcode = texts[name].opcode
+                if opcode in NOT_ALWAYS or (rest and opcode in TAKES_APART):
+                    continue
+                if (name, number, rest) not in listed:
+                    yield used.line, f"{used.value} is operand {number} of {name}: no such use"
+                    return

@@ -27,6 +27,7 @@ _HEADER = re.compile(rf"allocation {NUMBER}: size .*:")
 _SPACE = re.compile(rf"Memory Space: (.*) \(color={NUMBER}\)")
 _FIXED = re.compile(
     r"|Allocations sorted by size( with their values)?:|[\t ]*cumulative_size; .*|[\t ]*-{20,}"
+    r"|  The rest \d+ values are less than \d+% of the total size and not shown\."
 )
 _MANY = re.compile(r"(?:(\d{1,9})×)?(.*)")
 

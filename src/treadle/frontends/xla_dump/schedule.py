@@ -8,7 +8,7 @@ define a value, their text; then only the entry computation's borders are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module, instructions_of
@@ -35,6 +35,10 @@ class Schedule:
     body_parameter: Mapping[str, str]
     """While instruction -> the parameter of its body, where its operand is really used."""
     opcode: Mapping[str, str]
+    borders: frozenset[int] = frozenset()
+    """Times that nothing may be moved across: where the computations of a loop or a conditional
+    begin, and where the loop or conditional itself stands. Empty, if there are none or they are not
+    known."""
     is_exact: bool = True
     """False: computations other than the entry were guessed at, and there are some."""
     clash: tuple[int, str, str] | None = field(default=None)
@@ -47,10 +51,17 @@ def schedule_of(dump: Dump) -> Schedule | None:
         return None
     if not (dump.module and dump.module.is_scheduled):
         return _from_texts(dump)
+    if dump.live.is_derived:
+        return schedule_of_text(dump.module)
     found = _from_module(dump.module, dump.live.sequence)
     if found.clash and _is_abridged(found, dump.live.sequence):
         return replace(_from_texts(dump), is_exact=False)
     return found
+
+
+def schedule_of_text(module: Module) -> Schedule:
+    """The schedule that the text of a scheduled module is."""
+    return _from_module(module, None)
 
 
 def _is_abridged(schedule: Schedule, printed: tuple[str, ...]) -> bool:
@@ -84,10 +95,38 @@ class _Flattening:
             self.order.append(one)
         self.spans[computation.name] = (start, len(self.order))
 
+    def borders(self) -> Iterator[int]:
+        """Where loops and conditionals begin and end."""
+        for time, one in enumerate(self.order):
+            if one.opcode in ("while", "conditional"):
+                starts = [self.spans[name][0] for name in one.computations() if name in self.spans]
+                yield min([*starts, time])
+                yield time
 
-def _from_module(module: Module, printed: tuple[str, ...]) -> Schedule:
+    def take_over(self, printed: tuple[str, ...]) -> None:
+        """Take the printed order if all that the text says is in it, in the same order.
+
+        Where elements written in short run, the text does not say.
+        """
+        implied = {one.name for one in self.order if one.is_implied}
+        if not implied:
+            return
+        said = [one.name for one in self.order if not one.is_implied]
+        if [name for name in printed if name not in implied] != said:
+            return
+        by_name = {one.name: one for one in self.order}
+        time = {name: t for t, name in enumerate(printed)}
+        for name, (start, end) in self.spans.items():
+            inside = [time[one.name] for one in self.order[start:end] if one.name in time]
+            self.spans[name] = (min(inside), max(inside) + 1) if inside else (0, 0)
+        self.order = [by_name[name] for name in printed]
+
+
+def _from_module(module: Module, printed: tuple[str, ...] | None) -> Schedule:
     flat = _Flattening(module)
     flat.run(module.entry)
+    if printed is not None:
+        flat.take_over(printed)
     names = tuple([one.name for one in flat.order])
     roots: dict[str, int] = {}
     starts: dict[str, int] = {}
@@ -104,12 +143,6 @@ def _from_module(module: Module, printed: tuple[str, ...]) -> Schedule:
             inner = [i.name for i in body.instructions if i.opcode == "parameter"]
             bodies.update({one.name: inner[0]} if inner else {})
     entry = module.entry
-    pairs = zip(printed, names)
-    clash = next(((t, a, b) for t, (a, b) in enumerate(pairs) if a != b), None)
-    if clash is None and len(printed) != len(names):
-        t = min(len(printed), len(names))
-        ends = [seq[t] if t < len(seq) else "the end" for seq in (printed, names)]
-        clash = (t, ends[0], ends[1])
     return Schedule(
         sequence=names,
         time={name: t for t, name in enumerate(names)},
@@ -122,8 +155,19 @@ def _from_module(module: Module, printed: tuple[str, ...]) -> Schedule:
         calls=frozenset([one.name for one in flat.order if one.opcode == "call"]),
         body_parameter=bodies,
         opcode={one.name: one.opcode for one in flat.order},
-        clash=clash,
+        borders=frozenset(flat.borders()),
+        clash=None if printed is None else _first_clash(printed, names),
     )
+
+
+def _first_clash(printed: tuple[str, ...], names: tuple[str, ...]) -> tuple[int, str, str] | None:
+    pairs = zip(printed, names)
+    clash = next(((t, a, b) for t, (a, b) in enumerate(pairs) if a != b), None)
+    if clash is None and len(printed) != len(names):
+        t = min(len(printed), len(names))
+        ends = [seq[t] if t < len(seq) else "the end" for seq in (printed, names)]
+        clash = (t, ends[0], ends[1])
+    return clash
 
 
 def _from_texts(dump: Dump) -> Schedule:

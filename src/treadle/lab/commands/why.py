@@ -9,16 +9,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from treadle.analysis.cost import cost_model
+from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import Dependences, dependences
-from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import UsageError
-from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
-from treadle.lab.files import read_sound_program
+from treadle.lab.files import read_sound_program, read_text
+from treadle.lab.given_or_new import choose, kept_line
 from treadle.lab.output import emit
+from treadle.lab.scheduling import context_for, is_dump, options_for
 from treadle.schedule.explain import PairStory, explain_pair
 from treadle.schedule.policy import POLICIES
 
@@ -49,19 +49,17 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"no direct dependence; a chain of {len(chain)}:", *chain]
     data: dict[str, object] = {"direct": direct, "chain": chain, "ordered": bool(direct or chain)}
     if all(len(end) == 1 for end in ends):
-        story = _story(program, args, ends[0][0], ends[1][0])
+        text = read_text(args.file)
+        options = options_for(text, args.policy)
+        start = unpacked(program) if is_dump(text) else program
+        story = explain_pair(start, context_for(start, options), ends[0][0], ends[1][0])
+        choice = choose(program, story.scheduled, ACCOUNTINGS[options.accounting])
         data["fusion"] = story.to_json()
+        data["kept_given"] = choice.kept_given
         lines = [*lines, "", *_told(story, args.first, args.second)]
+        lines += [kept_line(choice)] if choice.kept_given else []
     emit(args.json, data, lines)
     return 0
-
-
-def _story(program: Program, args: argparse.Namespace, a: str, b: str) -> PairStory:
-    options = Options.from_env().with_(explain=True)
-    if args.policy is not None:
-        options = options.with_(policy=args.policy)
-    ctx = Ctx(options, cost_model(program, options), journal_for(options))
-    return explain_pair(unpacked(program), ctx, a, b)
 
 
 def _told(story: PairStory, a: str, b: str) -> Iterator[str]:

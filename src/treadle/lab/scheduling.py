@@ -1,0 +1,31 @@
+"""How commands schedule a file: with the same options, so that one says what the other does."""
+
+from __future__ import annotations
+
+from treadle.analysis.cost import cost_model
+from treadle.core.context import Ctx, journal_for
+from treadle.core.options import Options
+from treadle.ir.program import Program
+from treadle.lab.files import kind_of
+
+
+def is_dump(text: str) -> bool:
+    """Whether the text is a peer's dump, which has groups and lacks the sizes of its inputs."""
+    return kind_of(text) == "inductor_dump"
+
+
+def options_for(text: str, policy: str | None = None, accounting: str | None = None) -> Options:
+    """The options for scheduling a file: those of the environment, and what was asked for."""
+    changes: dict[str, object] = {}
+    if policy is not None:
+        changes["policy"] = policy
+    if accounting is not None:
+        changes["accounting"] = accounting
+    elif is_dump(text):
+        changes["accounting"] = "dump"  # sizes of inputs are not in a dump
+    return Options.from_env().with_(**changes)
+
+
+def context_for(program: Program, options: Options) -> Ctx:
+    """The context of the passes, with a journal of all that they decide."""
+    return Ctx(options, cost_model(program, options), journal_for(options.with_(explain=True)))

@@ -1,0 +1,207 @@
+"""Figures in the README and in docs come from commands run here, or from saved measurements.
+
+Each claim is a phrase made from what a command prints with `--json`, or from a file in
+`bench/results` (which names the command that made it). The phrase must stand in the document as it
+is; and no row of a table may have a figure that no claim accounts for.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from treadle.lab.cli import main
+
+ROOT = Path(__file__).resolve().parents[3]
+SEEDS = ROOT.parent / "shared" / "seeds"
+RESULTS = ROOT / "bench" / "results"
+FIGURE = re.compile(
+    r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?= ?(?:[KMG]i?B|B|CPU s|ms|s|kernels|waits|such waits|%)\b)"
+    r"|\d+(?:\.\d+)?(?= %)"
+)
+"""A number with separators of thousands, or one with a unit."""
+
+Data = dict[str, Any]
+
+
+class Claim(NamedTuple):
+    """A phrase of a document: which, what it is made from, and how."""
+
+    document: str
+    source: str
+    """A command with a seed's number for its file, or the name of a saved measurement."""
+    phrase: Callable[[Data], str]
+
+
+def gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+def resnet_before(d: Data) -> str:
+    b = d["before"]
+    moved, peak = gigabytes(b["bytes_moved"]), gigabytes(b["peak_bytes"])
+    return f"({b['ops']:,} operations) | {b['kernels']} kernels, {moved} moved, peak {peak} |"
+
+
+def resnet_after(d: Data) -> str:
+    a = d["after"]
+    moved, peak = gigabytes(a["bytes_moved"]), gigabytes(a["peak_bytes"])
+    return f"| {a['kernels']} kernels, {moved}, {peak}, in "
+
+
+def fsdp(d: Data) -> str:
+    b, a = d["before"], d["after"]
+    return (
+        f"| {b['kernels']} kernels, {b['exposed_waits']} waits with nothing to hide them, "
+        f"peak {b['peak_bytes']:,} B | {a['kernels']} kernels, {a['exposed_waits']} such waits, "
+        f"peak {a['peak_bytes']:,} B |"
+    )
+
+
+def decode(d: Data) -> str:
+    proven = " (proven minimal)" if d["is_optimal"] else ""
+    return (
+        f"| {d['before']['temp_bytes']:,} B of scratch | {d['after']['temp_bytes']:,} B{proven} |"
+    )
+
+
+def minimalloc(d: Data) -> str:
+    theirs, ours = d["minimalloc_seconds"], d["instances_seconds"]
+    return f"| {theirs:.1f} CPU s (its own solver) | {ours:.1f} CPU s, all solved |"
+
+
+def ordered(counted: str, words: str) -> Callable[[Data], str]:
+    def phrase(d: Data) -> str:
+        row = d["seed_001"][counted]["12000_tries"]
+        return f"| {words} | {row['given']:,} | {row['found']:,} | {row['bound']:,} |"
+
+    return phrase
+
+
+def generated(words: str, *models: str) -> Callable[[Data], str]:
+    """A row about models of which the same share is generated."""
+
+    def phrase(d: Data) -> str:
+        rows = [m for m in d["models"] if m["model"] in models]
+        assert len(rows) == len(models)
+        (shares,) = {(percent(m["share_generated"]), percent(m["share_of_loops"])) for m in rows}
+        return f"| {words} | {', '.join(shares)} |"
+
+    return phrase
+
+
+def percent(part: float) -> str:
+    return "100 %" if part == 1 else f"{100 * part:.1f} %"
+
+
+def largest_errors(d: Data) -> str:
+    of_results, of_gradients = [
+        f"{max(m[key] for m in d['models']):.1e}".replace("e-0", "e-")
+        for key in ("forward_error", "gradient_error")
+    ]
+    return f"{of_results} of the tensor's largest element, of any gradient {of_gradients}."
+
+
+README, MEMORY, TORCH = "README.md", "docs/memory.md", "docs/torch.md"
+CLAIMS = (
+    Claim(README, "schedule 001", resnet_before),
+    Claim(README, "schedule 001", resnet_after),
+    Claim(README, "schedule 000", fsdp),
+    Claim(README, "plan 002", decode),
+    Claim(README, "memory_planner", minimalloc),
+    Claim(
+        MEMORY,
+        "ordering",
+        ordered("as_counted_by_its_maker", "as its maker does, nothing in place"),
+    ),
+    Claim(MEMORY, "ordering", ordered("as_it_can_run", "as it can run, in place")),
+    *[
+        Claim(TORCH, "models", generated(words, *models))
+        for words, models in {
+            "Llama, Qwen3, Gemma, Phi, GPT-2, OPT, Bloom, Falcon, Mamba": (
+                "llama",
+                "qwen3",
+                "gemma",
+                "phi",
+                "gpt2",
+                "opt",
+                "bloom",
+                "falcon",
+                "mamba",
+            ),
+            "BERT, DistilBERT, T5": ("bert", "distilbert", "t5"),
+            "ViT, DeiT, CLIP, ConvNeXt, ResNet, Swin, Whisper's encoder, Wav2Vec2": (
+                "vit",
+                "deit",
+                "clip",
+                "convnext",
+                "resnet",
+                "swin",
+                "whisper_encoder",
+                "wav2vec2",
+            ),
+            "Mixtral": ("mixtral",),
+            "Mixtral, experts as a grouped product": ("mixtral_grouped",),
+            "Mixtral, experts one by one": ("mixtral_loop",),
+        }.items()
+    ],
+    Claim(TORCH, "models", largest_errors),
+)
+
+
+@cache
+def data_of(source: str) -> Data:
+    command, _, seed = source.partition(" ")
+    if not seed:
+        found: Data = json.loads((RESULTS / f"{source}.json").read_text("utf-8"))
+        return found
+    paths = sorted(SEEDS.glob(f"{seed}_*.txt"))
+    if not paths:
+        pytest.skip(f"seed {seed} is not beside the repository")
+    return run(command, str(paths[0]))
+
+
+def run(command: str, path: str) -> Data:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main([command, path, "--json"]) == 0
+    found: Data = json.loads(out.getvalue())
+    return found
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: f"{c.document}-{c.source}")
+def test_what_the_document_says_is_what_the_command_prints(claim: Claim) -> None:
+    text = (ROOT / claim.document).read_text("utf-8")
+    assert claim.phrase(data_of(claim.source)) in text
+
+
+def test_the_seconds_in_the_readme_are_about_right() -> None:
+    text = (ROOT / README).read_text("utf-8")
+    (said,) = re.findall(r"kernels, [^|]*, in (\d+) s \|", text)
+    assert data_of("schedule 001")["seconds"] < 5 * float(said), "five times: other machines"
+
+
+def rows_with_figures(document: Path) -> list[tuple[str, list[str]]]:
+    rows = [line for line in document.read_text("utf-8").splitlines() if line.startswith("|")]
+    found = [(row, [m[0] for m in FIGURE.finditer(row)]) for row in rows]
+    return [(row, figures) for row, figures in found if figures]
+
+
+def test_no_table_has_a_figure_that_nothing_accounts_for() -> None:
+    unclaimed = []
+    for document in [ROOT / README, *sorted((ROOT / "docs").glob("*.md"))]:
+        name = str(document.relative_to(ROOT)).replace("\\", "/")
+        phrases = [c.phrase(data_of(c.source)) for c in CLAIMS if c.document == name]
+        claimed = {m[0] for phrase in phrases for m in FIGURE.finditer(phrase)}
+        for row, figures in rows_with_figures(document):
+            unclaimed += [(name, f, row[:60]) for f in figures if f not in claimed]
+    allowed = {("README.md", "2")}  # the seconds, above
+    assert [u for u in unclaimed if u[:2] not in allowed] == []
