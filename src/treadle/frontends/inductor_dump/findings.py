@@ -37,6 +37,7 @@ from treadle.frontends.inductor_dump.model import (
     UnknownStatement,
     Value,
 )
+from treadle.frontends.inductor_dump.soundness import unsound
 
 SHOWN_NAMES = 8
 _SCHEDULER_NAME = re.compile(r"((?:\w+_)?(?:buf|op))(\d{1,9})")
@@ -49,6 +50,7 @@ def find_oddities(dump: Dump) -> Iterator[Finding]:
         yield from _missing_end(section)
         yield from _missing_names(section)
         yield from _removed_names(section)
+        yield from unsound(section)
         reported: set[str] = set()
         for node in section.walk():
             for finding in _not_understood(node):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,13 +10,14 @@ from dataclasses import asdict
 from treadle.analysis.accounting import ACCOUNTINGS, figures
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
-from treadle.core.errors import InputError
 from treadle.core.journal import Journal
 from treadle.core.options import Options
+from treadle.core.reading import read_text
+from treadle.core.writing import Outputs
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
-from treadle.lab.files import kind_of, read_sound_program, read_text
+from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
 from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.pipeline import run_pipeline
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the scheduled program here")
     parser.add_argument("--save", metavar="FILE", help="write the schedule as data here")
     parser.add_argument("--replay", metavar="FILE", help="apply a saved schedule, do not search")
+    parser.add_argument("--force", action="store_true", help="OUT may be the input")
     parser.add_argument("--journal", metavar="FILE", help="write the journal here")
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
     parser.add_argument(
@@ -43,22 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _refuse_unwritable(path: str) -> None:
-    """Say so before the work is done, not after."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise InputError(
-            file=path, expected="a file in a folder that exists", found="none", code="TXT002"
-        )
-
-
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
-    given = read_sound_program(args.file)
-    for path in (args.out, args.save, args.journal):
-        if path:
-            _refuse_unwritable(path)
-    options = _options(args, given)
+    given, loaded = load_program(args.file)
+    args.is_dump = loaded.is_dump
+    paths = {"-o": args.out, "--save": args.save, "--journal": args.journal}
+    read = [*loaded.inputs, *([args.replay] if args.replay else [])]
+    outputs = Outputs(paths, read, args.force)
+    options = _options(args)
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if args.is_dump else given
     ctx = Ctx(options, cost_model(program, options), journal_for(options.with_(explain=True)))
@@ -85,20 +78,16 @@ def run(args: argparse.Namespace) -> int:
         "seconds": seconds,
     }
     emit(args.json, data, _lines(counted, data))
-    if args.out:
-        with open(args.out, "w", encoding="utf-8") as f:
-            f.write(show_program(scheduled))
+    outputs.write("-o", show_program(scheduled))
     if args.save:
-        schedule_of(program, scheduled).save(args.save)
+        outputs.write("--save", schedule_of(program, scheduled).to_text())
     if args.journal:
         ctx.journal.write(args.journal)
     return 0
 
 
-def _options(args: argparse.Namespace, program: Program) -> Options:
+def _options(args: argparse.Namespace) -> Options:
     options = Options.from_env()
-    text = read_text(args.file)
-    args.is_dump = kind_of(text) == "inductor_dump"
     changes = {}
     if args.policy is not None:
         changes["policy"] = args.policy

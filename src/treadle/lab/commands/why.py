@@ -17,7 +17,7 @@ from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
-from treadle.lab.files import read_sound_program
+from treadle.lab.loading import load_program
 from treadle.lab.output import emit
 from treadle.schedule.explain import PairStory, explain_pair
 from treadle.schedule.policy import POLICIES
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every dependence between the two, direct or along the shortest chain."""
-    program = read_sound_program(args.file)
+    program, _ = load_program(args.file)
     deps = dependences(program)
     ends = [_leaves(program, name) for name in (args.first, args.second)]
     if args.first == args.second:
