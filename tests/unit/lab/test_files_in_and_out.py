@@ -305,8 +305,8 @@ def test_a_reproducer_stops_where_the_run_did(tmp_path: Path) -> None:
 
     options = Options(stop_after=2, dump=str(tmp_path))
     passes = [PIPELINE[0], Pass("boom", boom, Stage.LOOPS), PIPELINE[1]]
+    program = demo_program()
     with pytest.raises(PipelineError):
-        program = demo_program()
         run_pipeline(program, Ctx(options, cost_model(program, options), Journal()), passes)
     (file,) = tmp_path.glob("repro-*.pkg")
     repro = read_reproducer(str(file))
