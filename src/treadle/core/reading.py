@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from errno import EBADF
 from functools import lru_cache
 from os import PathLike, fspath
 from typing import Any
@@ -59,6 +60,8 @@ def read_text(path: str | PathLike[str], code: str = "TXT002") -> str:
 @lru_cache(maxsize=1)
 def _all_of(stream: Any) -> bytes:
     """What a stream holds, kept: a command may look at its input twice, a pipe gives it once."""
+    if stream is None:
+        raise OSError(EBADF, "standard input is closed")
     raw = getattr(stream, "buffer", None)
     content = raw.read(MAX_BYTES + 1) if raw is not None else stream.read().encode("utf-8")
     return bytes(content)

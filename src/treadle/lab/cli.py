@@ -53,6 +53,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
+    _prepare_streams()
     words = sys.argv[1:] if argv is None else list(argv)
     # Only options without values come before the command, so this is it, or there is none.
     named = next((word for word in words if not word.startswith("-")), "")
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = "memory" if isinstance(e, MemoryError) else "nesting"
         return _report(UsageError(f"the input needs more {what} than there is"), args.json)
     except Exception as e:  # a bug of ours: one line for the user, the rest for who asks
-        if Options.from_env().debug:
+        if _wants_all():
             raise
         frame = traceback.extract_tb(e.__traceback__)[-1]
         place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
@@ -86,6 +87,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{type(e).__name__} in {place}: {e}", notes=["TREADLE_DEBUG=1 shows where"]
         )
         return _report(error, args.json)
+
+
+def _prepare_streams() -> None:
+    """Give the command an output to write to, also where there is none or it knows only ASCII."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif getattr(stream, "errors", "") == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _wants_all() -> bool:
+    try:
+        return Options.from_env().debug > 0
+    except UsageError:
+        return False
 
 
 def run_command(args: argparse.Namespace) -> int:

@@ -188,6 +188,65 @@ def test_files_next_to_a_dump_have_the_same_limit(
     assert "at most 1 MiB" in capsys.readouterr().err
 
 
+def test_an_endless_calibration_file_is_refused(
+    program_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES", 1 << 20)
+    monkeypatch.setenv("TREADLE_COST_FILE", "/dev/zero")
+    assert main(["schedule", program_file]) == 2
+    assert "at most 1 MiB" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------- streams
+
+STREAMS = {
+    "no output": ("show {}", "1>&-", 0),
+    "no messages": ("show {}", "2>&-", 0),
+    "no input": ("show -", "<&-", 2),
+    "a full disk": ("show {}", ">/dev/full", 2),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_closed_and_full_streams_give_no_traceback(name: str, program_file: str) -> None:
+    command, redirection, code = STREAMS[name]
+    words = command.format(program_file)
+    line = f"{sys.executable} -m treadle {words} {redirection}"
+    done = subprocess.run(
+        line, shell=True, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_names_that_the_screen_cannot_show_are_escaped(program_file: str) -> None:
+    file = Path(program_file)
+    file.write_text(re.sub(r"\bscale\b", '@"é"', file.read_text()), "utf-8")
+    for command in ("show", "check", "schedule", "plan", "export"):
+        done = subprocess.run(
+            [sys.executable, "-m", "treadle", command, program_file],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_bug_of_ours_is_one_message_and_not_a_traceback(
+    program_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(args: object) -> int:
+        raise KeyError("buf7")
+
+    monkeypatch.setattr("treadle.lab.cli.run_command", broken)
+    assert main(["show", program_file, "--json"]) == 1
+    shown = capsys.readouterr()
+    assert "this is a bug in Treadle" in shown.err
+    assert "KeyError in test_files_in_and_out.py" in json.loads(shown.out)["errors"][0]
+    monkeypatch.setenv("TREADLE_DEBUG", "1")
+    with pytest.raises(KeyError):
+        main(["show", program_file])
+
+
 # -------------------------------------------------------------------------------- options
 
 
