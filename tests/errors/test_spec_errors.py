@@ -40,6 +40,10 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "IR002": (HEAD + COPY + COPY, "IR002 at copy: operation copy occurs more than once"),
     "IR003": (HEAD + COPY.replace("y[i]", "q[i]"), "IR003 at copy: unknown buffer q"),
+    "IR020": (
+        (HEAD + COPY).replace("cpu", "warp9"),
+        "IR020 at x: there is no device warp9",
+    ),
     "IR003 view": (
         HEAD + "buffer v : f32[8] on cpu view of gone\n" + COPY,
         "IR003 at v: a view of the unknown buffer gone",

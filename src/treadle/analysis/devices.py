@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from treadle.core.errors import InputError
+from treadle.core.reading import read_utf8
 from treadle.core.suggest import nearest
 from treadle.ir.types import DType
 
@@ -98,13 +99,12 @@ DEVICES: Mapping[str, Device] = {
 def read_calibration(file: str, base: Mapping[str, Device] = DEVICES) -> dict[str, Device]:
     """The device table with the entries of a calibration file put in."""
     try:
-        with open(file, encoding="utf-8") as f:
-            data = json.load(f)
+        data = json.loads(read_utf8(file))
     except OSError as e:
         raise _bad(file, "a readable calibration file", e.strerror or str(e)) from None
     except UnicodeDecodeError:
         raise _bad(file, "UTF-8 text", "other bytes") from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         line = getattr(e, "lineno", None)
         raise _bad(file, "JSON", str(getattr(e, "msg", e)), line) from None
     if not isinstance(data, dict) or data.get("treadle_calibration") != CALIBRATION_VERSION:

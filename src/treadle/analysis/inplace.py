@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
@@ -218,24 +219,36 @@ def possible_pairs(program: Program) -> list[InPlace]:
     given: set[str] = set()
     later: list[Candidate] = []
 
-    def agree(c: Candidate, now: bool) -> None:
-        if c.inp not in taken and c.out not in given and check_rules(ORDER_FREE_RULES, c):
-            taken.add(c.inp)
-            given.add(c.out)
-            found.append(InPlace(c.op.name, c.out, c.inp, now))
+    def agree(c: Candidate, now: bool) -> bool:
+        if c.inp in taken or c.out in given or not check_rules(ORDER_FREE_RULES, c):
+            return False
+        taken.add(c.inp)
+        given.add(c.out)
+        found.append(InPlace(c.op.name, c.out, c.inp, now))
+        return True
 
-    for c in _candidates(program):
-        if input_dies_here(c):
-            agree(c, True)
+    for _, pairs in groupby(_candidates(program), key=lambda c: c.out):
+        waiting: list[Candidate] = []
+        for c in pairs:
+            if c.inp in taken:
+                continue
+            if not input_dies_here(c):
+                waiting.append(c)
+            elif agree(c, True):
+                break
         else:
-            later.append(c)
+            later.extend(waiting)
     for c in later:
         agree(c, False)
     return found
 
 
 def _candidates(program: Program) -> Iterator[Candidate]:
-    """Every output of a kernel with every input it only reads, smaller inputs first."""
+    """Every output of a kernel with every input it only reads, smaller inputs first.
+
+    Kernels can touch hundreds of storages, so pairs that are sure to be refused are left out
+    before they are made: what one side alone forbids, and inputs that are walked otherwise.
+    """
     known, deps = program.derive(accesses), dependences(program)
     for op in _kernels(program.ops):
         if not all(isinstance(leaf, Loop) for leaf in op.leaves):
@@ -243,10 +256,85 @@ def _candidates(program: Program) -> Iterator[Candidate]:
         touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
         written = dict.fromkeys(a.storage for a in touches if a.is_write)
         read = [s for s in dict.fromkeys(a.storage for a in touches) if s not in written]
+        read = [s for s in read if input_may_die(Candidate(program, deps, op, (), "", s))]
+        if not read:
+            continue
+        made = [s for s in written if output_is_born_here(Candidate(program, deps, op, (), s, ""))]
         read.sort(key=lambda n: program.by_name[n].storage_bytes)
-        for out in written:
-            for inp in read:
-                yield Candidate(program, deps, op, touches, out, inp)
+        walks = _ways_through(program, op, touches, {*read, *made})
+        by_walk: dict[tuple[object, ...], list[str]] = {}
+        for inp in read:
+            if inp in walks:
+                by_walk.setdefault(walks[inp], []).append(inp)
+        order = _Order.of(program, op)
+        for out in made:
+            for inp in by_walk.get(walks[out], ()) if out in walks else ():
+                if order.allows(out, inp):
+                    yield Candidate(program, deps, op, touches, out, inp)
+
+
+def _ways_through(
+    program: Program, op: Operation, touches: tuple[Access, ...], wanted: set[str]
+) -> dict[str, tuple[object, ...]]:
+    """How the kernel goes through each storage; only storages with equal ways can share a block.
+
+    Storages that it goes through in several ways, or as data says, are left out.
+    """
+    member: dict[str, str] = {}
+    if isinstance(op, Foreach):  # its members know no order: one alone may touch the block
+        member = {leaf.name: m.name for m in op.members for leaf in m.leaves}
+    found: dict[str, tuple[object, ...] | None] = {}
+    for a in touches:
+        if a.storage not in wanted or found.get(a.storage, ()) is None:
+            continue
+        if a.map is None or a.is_indirect:
+            found[a.storage] = None
+            continue
+        b = program.by_name[a.storage]
+        way = (_walk(a.map), a.width, b.device, b.dtype.itemsize, member.get(a.op))
+        if found.setdefault(a.storage, way) != way:
+            found[a.storage] = None
+    return {name: way for name, way in found.items() if way is not None}
+
+
+@dataclass(frozen=True)
+class _Order:
+    """When a kernel's statements touch each storage: INP006 in two comparisons for a pair."""
+
+    first_store: dict[str, int]
+    last_load: dict[str, int]
+    again: tuple[tuple[int, str], ...]
+    """The last statement that may begin another pass, and the last that is no store to the same
+    storage as that one: the position and the storage it stores to, if it is a store."""
+
+    @classmethod
+    def of(cls, program: Program, op: Operation) -> _Order:
+        """The order of the statements of all loops of `op`."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        again: tuple[tuple[int, str], ...] = ()
+        starts = _goes_over_rows_again(op)
+        statements = (at.stmt for leaf in op.leaves if isinstance(leaf, Loop)
+                      for at in leaf.body.walk())  # fmt: skip
+        for position, stmt in enumerate(statements):
+            touched = ""
+            if stmt.op in ("load", "store"):
+                touched = program.storage_of(str(stmt.attrs[0]))
+            if stmt.op == "load":
+                last[touched] = position
+            elif stmt.op == "store":
+                first.setdefault(touched, position)
+            if stmt.op in starts:
+                again = ((position, touched), *[o for o in again if o[1] != touched][:1])
+        return cls(first, last, again)
+
+    def allows(self, out: str, inp: str) -> bool:
+        """Whether no read of `inp`, and no other pass over it, comes after the store of `out`."""
+        stored = self.first_store.get(out)
+        if stored is None:
+            return True
+        others = [position for position, storage in self.again if storage != out]
+        return self.last_load.get(inp, -1) < stored and all(p < stored for p in others)
 
 
 def _kernels(ops: tuple[Operation, ...]) -> list[Operation]:

@@ -141,11 +141,14 @@ class Journal:
             raise UsageError(f"cannot write the journal {path}: {error.strerror}") from error
 
     @classmethod
-    def read(cls, path: str | PathLike[str]) -> Journal:
-        """Return the journal that `write` left in a file; damage is an InputError with its line."""
+    def read(cls, path: str | PathLike[str], text: str | None = None) -> Journal:
+        """Return the journal that `write` left in a file; damage is an InputError with its line.
+
+        With `text`, that is what the file holds.
+        """
         from treadle.core.journal_file import read_journal
 
-        content = read_journal(path)
+        content = read_journal(path, text)
         journal = cls(level=content.level)
         journal._kept.extend(content.events)
         journal._left_out.update(content.left_out)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from treadle.core.errors import InputError
 from treadle.core.journal_schema import EVERYTHING, HEADER_KEY, SCHEMA_VERSION, find_problem
+from treadle.core.reading import read_bytes
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -21,9 +22,12 @@ class JournalContent:
     left_out: dict[str, int]
 
 
-def read_journal(path: str | PathLike[str]) -> JournalContent:
-    """Return the checked content of a journal file, or raise an InputError naming file and line."""
-    lines = _lines(path)
+def read_journal(path: str | PathLike[str], text: str | None = None) -> JournalContent:
+    """Return the checked content of a journal file, or raise an InputError naming file and line.
+
+    With `text`, that is what the file holds: a pipe can be read only once.
+    """
+    lines = _lines(path) if text is None else text.encode("utf-8").splitlines()
     if not lines:
         _refuse(path, 1, f"a journal header with '{HEADER_KEY}'", "an empty file")
     header = _read_header(path, lines[0])
@@ -61,8 +65,7 @@ def _read_header(path: object, raw: bytes) -> dict[str, Any]:
 
 def _lines(path: str | PathLike[str]) -> list[bytes]:
     try:
-        with open(path, "rb") as file:
-            return file.read().splitlines()
+        return read_bytes(path).splitlines()
     except OSError as error:
         reason = (error.strerror or "an error").lower()
         raise InputError(file=path, expected="a readable journal", found=reason) from error

@@ -194,8 +194,8 @@ class IndexSyntaxError(ValueError):
 
 _NAME = r"[A-Za-z_][A-Za-z_0-9.]*"
 # `%3` is a value where an operand may stand, and `% 3` a remainder after one.
-_OPERAND = re.compile(rf"\s*(?:(\d+)|(\*\*|//|[-+*(),])|({_NAME}|%\d+))")
-_AFTER_OPERAND = re.compile(rf"\s*(?:(\d+)|(\*\*|//|[-+*%(),])|({_NAME}))")
+_OPERAND = re.compile(rf"\s*(?:([0-9]+)|(\*\*|//|[-+*(),])|({_NAME}|%[0-9]+))")
+_AFTER_OPERAND = re.compile(rf"\s*(?:([0-9]+)|(\*\*|//|[-+*%(),])|({_NAME}))")
 # No text may make an expression that is hard to work with, however short the text is.
 MAX_DEPTH = 60  # five Python frames each: well below the recursion limit
 MAX_POWER = 16
@@ -222,7 +222,7 @@ _FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Expr]]] = {
 
 def loop_or_indirect(name: str) -> Symbol:
     """The default meaning of a name: `indirectK`, `tmpK` and `%K` come from data, others loop."""
-    kind = Kind.INDIRECT if re.fullmatch(r"(?:indirect|tmp|%)\d+", name) else Kind.LOOP
+    kind = Kind.INDIRECT if re.fullmatch(r"(?:indirect|tmp|%)[0-9]+", name) else Kind.LOOP
     return Symbol(name, kind)
 
 

@@ -10,7 +10,7 @@ from treadle.index import Domain, Expr, IntLike, Symbol, as_expr, loop
 from treadle.ir.body import Body, Literal, Scalar, Stmt, value_symbol
 from treadle.ir.ops import POINTWISE, REDUCTIONS
 from treadle.ir.types import Buffer, DType, dtype, promote
-from treadle.ir.typing import TypeScope, ValueType
+from treadle.ir.typing import BodyTypeError, TypeScope, ValueType
 
 Operand: TypeAlias = "Value | bool | int | float"
 
@@ -27,7 +27,8 @@ class Value:
     def dtype(self) -> DType:
         """The element type."""
         found = self.body.types.values[self.number]
-        assert isinstance(found, DType), f"%{self.number} has several results; index it"
+        if not isinstance(found, DType):
+            raise BodyTypeError(self.number, "it has several results; take one of them")
         return found
 
     def to(self, element: str | DType) -> Value:
@@ -39,7 +40,8 @@ class Value:
 
     def __iter__(self) -> Iterator[Value]:
         results = self.body.types.values[self.number]
-        assert isinstance(results, tuple), f"%{self.number} is a single value"
+        if not isinstance(results, tuple):
+            raise BodyTypeError(self.number, "it is a single value")
         return iter([self[k] for k in range(len(results))])
 
     def __bool__(self) -> bool:

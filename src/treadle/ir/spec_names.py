@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from treadle.core.errors import Violation
 from treadle.index import Expr, Facts, Symbol, hint
+from treadle.ir.devices import is_device
 from treadle.ir.effects import effects
 from treadle.ir.program import Arg, Call, MultiOutput, Program, Ref, walk_operations
 from treadle.ir.types import BufferKind
@@ -60,6 +61,28 @@ def touched_buffers_exist(program: Program) -> Iterator[Violation]:
         for name in getattr(program, word):
             if name not in known:
                 yield Violation("IR003", f"unknown buffer {name} in {word}", word)
+
+
+def devices_exist(program: Program) -> Iterator[Violation]:
+    """IR020: buffers and operations are on devices that there are."""
+    for device, name in program.derive_from_buffers(_devices_of_buffers).items():
+        if not is_device(device):
+            yield Violation("IR020", f"there is no device {device}", name)
+    for op in walk_operations(program.ops):
+        if program.knows(op, "_is_on_a_device"):
+            continue
+        if is_device(op.device):
+            program.note(op, "_is_on_a_device")
+        else:
+            yield Violation("IR020", f"there is no device {op.device}", op.name)
+
+
+def _devices_of_buffers(program: Program) -> dict[str, str]:
+    """Each device that a buffer is on, with the first such buffer."""
+    found: dict[str, str] = {}
+    for b in program.buffers:
+        found.setdefault(b.device, b.name)
+    return found
 
 
 def boundary_is_sound(program: Program) -> Iterator[Violation]:
@@ -176,5 +199,6 @@ NAME_RULES = (
     order_is_possible,
     calls_use_declared_sizes,
     tuples_are_taken_apart,
+    devices_exist,
     touched_buffers_exist,
 )

@@ -17,9 +17,11 @@ from treadle.ir.types import DTYPES, DType
 T = TypeVar("T")
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
-_NUMBER = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+|\d+|inf\b)")
+_NUMBER = re.compile(
+    r"-?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.[0-9]+|[0-9]+|inf\b)"
+)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_DEVICE = re.compile(r"[A-Za-z_0-9]+(?::\d+)?")
+_DEVICE = re.compile(r"[A-Za-z_0-9]+(?::[0-9]+)?")
 _CONSTANTS = {"true": True, "false": False, "none": None, "nan": math.nan, "inf": math.inf}
 MAX_DIGITS = 400
 
@@ -197,14 +199,14 @@ class Cursor:
 
     def integer(self, what: str = "an integer") -> int:
         """A whole number."""
-        found = self.match(re.compile(r"-?\d+"))
+        found = self.match(re.compile(r"-?[0-9]+"))
         if found is None or len(found) > MAX_DIGITS:
             raise self.error(what)
         return int(found)
 
     def value_number(self) -> int:
         """A reference to a value: %3."""
-        found = self.match(re.compile(r"%\d{1,9}\b"))
+        found = self.match(re.compile(r"%[0-9]{1,9}\b"))
         if found is None:
             raise self.error("a value such as %0")
         return int(found[1:])
@@ -228,7 +230,7 @@ class Cursor:
         number = self.match(_NUMBER)
         if number is None or len(number) > MAX_DIGITS:
             raise self.error("a literal (true, false, none, a number or a string)")
-        return Literal(int(number) if re.fullmatch(r"-?\d+", number) else float(number))
+        return Literal(int(number) if re.fullmatch(r"-?[0-9]+", number) else float(number))
 
     def expression(self, scope: Mapping[str, Expr]) -> Expr:
         """An index expression over the names of `scope`."""

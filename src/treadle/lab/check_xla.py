@@ -1,8 +1,10 @@
-"""`treadle check` for XLA's files: printed back byte for byte, and worked out again."""
+"""XLA's files, printed back byte for byte and worked out again."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from treadle.frontends.xla_dump import (
     Dump,
@@ -15,8 +17,21 @@ from treadle.frontends.xla_dump import (
 from treadle.frontends.xla_dump.parse import HLO, REPORT
 
 
-def check(path: str, text: str, kind: str) -> dict[str, object]:
-    """What `treadle check` says about one file; the files next to it are used if they are there."""
+@dataclass(frozen=True)
+class Checked:
+    """A dump with what was found when it was worked out again."""
+
+    dump: Dump
+    ops: int
+    errors: tuple[str, ...]
+    notes: tuple[str, ...]
+    facts: Mapping[str, object]
+    about: str
+    inputs: tuple[str, ...]
+
+
+def check(path: str, text: str, kind: str) -> Checked:
+    """What can be said about one file; the files next to it are used if they are there."""
     start = time.perf_counter()
     dump = parse_dump(text, path, find_siblings=True)
     found = rederive(dump)
@@ -24,22 +39,29 @@ def check(path: str, text: str, kind: str) -> dict[str, object]:
     errors += [str(finding) for finding in dump.findings if not finding.is_note]
     errors += [str(difference) for difference in found.differences]
     notes = [*[finding for finding in dump.findings if finding.is_note], *found.notes]
-    ops = len(dump.live.sequence) if dump.live else _instructions(dump)
-    return {
-        "file": path,
-        "kind": kind,
-        "ops": ops,
-        "errors": errors,
-        "notes": [str(note) for note in notes],
+    facts: dict[str, object] = {
         "allocations": len(dump.allocations),
         "values": len(dump.used) or sum(1 for _ in dump.assigned()),
         **found.checked,
         "total": found.total,
         **_figures(dump),
         "unknown_lines": dump.unknown_count,
-        "about": _about(dump, found, kind),
         "seconds": round(time.perf_counter() - start, 3),
     }
+    return Checked(
+        dump,
+        ops=len(dump.live.sequence) if dump.live else _instructions(dump),
+        errors=tuple(errors),
+        notes=tuple(map(str, notes)),
+        facts=facts,
+        about=_about(dump, found, kind),
+        inputs=tuple(dict.fromkeys([path, *_files(dump)])),
+    )
+
+
+def _files(dump: Dump) -> Iterator[str]:
+    yield from (file.name for file in dump.files)
+    yield from (part.file for part in (dump.module, dump.report) if part)
 
 
 def _printed(dump: Dump, kind: str, text: str) -> str:

@@ -9,11 +9,14 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from treadle import __version__
-from treadle.core.errors import TreadleError
+from treadle.core.errors import InternalError, TreadleError, UsageError
+from treadle.core.options import Options
+from treadle.lab.progress import progress
 
 COMMANDS: Mapping[str, str] = {
     "demo": "run the main job on a built-in program and say what was done",
@@ -30,8 +33,11 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line, or with the arguments of one command alone.
+
+    Arguments come from the command's file, and loading all of them takes longer than most work.
+    """
     parser = argparse.ArgumentParser(
         prog="treadle", description="A scheduling compiler for tensor programs."
     )
@@ -40,23 +46,25 @@ def build_parser() -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, description=summary)
         sub.add_argument("--json", action="store_true", help="print one JSON object")
-        import_module(f"treadle.lab.commands.{name}").add_arguments(sub)
+        if only is None or name == only:
+            import_module(f"treadle.lab.commands.{name}").add_arguments(sub)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
-    args = build_parser().parse_args(argv)
+    _prepare_streams()
+    words = sys.argv[1:] if argv is None else list(argv)
+    # Only options without values come before the command, so this is it, or there is none.
+    named = next((word for word in words if not word.startswith("-")), "")
+    args = build_parser(only=named).parse_args(words)
     try:
-        code: int = import_module(f"treadle.lab.commands.{args.command}").run(args)
+        with progress(f"treadle {args.command}"):
+            code = run_command(args)
         sys.stdout.flush()
         return code
     except TreadleError as e:
-        if args.json:
-            # Scripts read one object from stdout whatever happens.
-            print(json.dumps({"ok": False, "errors": [e.render()]}))
-        print(e.render(), file=sys.stderr)
-        return e.exit_code
+        return _report(e, args.json)
     except BrokenPipeError:
         # The reader went away (`treadle show FILE | head`): nothing to report.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,6 +75,50 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except (MemoryError, RecursionError) as e:
+        what = "memory" if isinstance(e, MemoryError) else "nesting"
+        return _report(UsageError(f"the input needs more {what} than there is"), args.json)
+    except Exception as e:  # a bug of ours: one line for the user, the rest for who asks
+        if _wants_all():
+            raise
+        frame = traceback.extract_tb(e.__traceback__)[-1]
+        place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+        error = InternalError(
+            f"{type(e).__name__} in {place}: {e}", notes=["TREADLE_DEBUG=1 shows where"]
+        )
+        return _report(error, args.json)
+
+
+def _prepare_streams() -> None:
+    """Give the command an output to write to, also where there is none or it knows only ASCII."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif getattr(stream, "errors", "") == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _wants_all() -> bool:
+    try:
+        return Options.from_env().debug > 0
+    except UsageError:
+        return False
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Run the command that was named; gives its exit code, raises what goes wrong."""
+    code: int = import_module(f"treadle.lab.commands.{args.command}").run(args)
+    return code
+
+
+def _report(error: TreadleError, as_json: bool) -> int:
+    if as_json:
+        # Scripts read one object from stdout whatever happens.
+        errors = getattr(error, "errors", None) or [error.render()]
+        print(json.dumps({"ok": False, "errors": list(errors)}))
+    print(error.render(), file=sys.stderr)
+    return error.exit_code
 
 
 if __name__ == "__main__":

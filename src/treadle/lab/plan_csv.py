@@ -6,20 +6,21 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
-from treadle.core.errors import InputError
+from treadle.core.writing import Outputs
+from treadle.lab.loading import SHOWN_ERRORS, Loaded
 from treadle.lab.output import emit, human_bytes, table
-from treadle.memory.csvio import parse_csv, print_csv
+from treadle.memory.csvio import print_csv
 from treadle.memory.draw import peak_rows
 from treadle.memory.draw_svg import plan_svg
 from treadle.memory.draw_text import curve_text, map_text, peak_text
 from treadle.memory.portfolio import Solution, solve
 from treadle.memory.problem import Plan, Problem
-from treadle.memory.validate import violations
 
 
-def run(text: str, path: str, args: argparse.Namespace) -> int:
-    """Plan the problem; 1 if no plan fits the capacity."""
-    found = parse_csv(text, path)
+def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
+    """Plan the problem; 1 if no plan fits the capacity, or the plan in the file is wrong."""
+    found = loaded.table
+    assert found is not None
     problem = found.problem
     if args.capacity is not None:
         problem = replace(problem, capacity=args.capacity)
@@ -27,10 +28,10 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
         problem, seconds=args.seconds, steps=args.steps, seed=args.seed, effort=args.effort
     )
     if solution.plan is not None:
-        _write(args, problem, solution.plan, solution.lower_bound)
-    data = {
+        _write(outputs, problem, solution.plan, solution.lower_bound)
+    data: dict[str, object] = {
         "kind": "minimalloc_csv",
-        "file": path,
+        "file": loaded.path,
         "buffers": len(problem.blocks),
         "total_bytes": solution.height,
         "temp_bytes": solution.height,
@@ -39,39 +40,35 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
         "capacity": problem.capacity,
         "method": solution.method,
         "seconds": solution.seconds,
-        "before": _before(problem, found.plan),
+        "before": _before(found.plan, loaded.errors),
         "tried": [one._asdict() for one in solution.tried],
-        "ok": bool(solution.verdict),
-        "errors": [] if solution.verdict else [str(solution.verdict)],
     }
-    emit(args.json, data, _lines(problem, solution, args))
-    return 0 if solution.verdict else 1
+    errors = [] if solution.verdict else [str(solution.verdict)]
+    errors += [f"{loaded.path}: {error}" for error in loaded.errors]
+    data |= {"ok": not errors, "errors": errors}
+    lines = [*_lines(problem, solution, args), *_wrong(loaded)]
+    emit(args.json, data, lines)
+    return 1 if errors else 0
 
 
-def _before(problem: Problem, plan: Plan | None) -> dict[str, object] | None:
+def _wrong(loaded: Loaded) -> Iterator[str]:
+    """What is wrong with the plan that the file holds, in the words of `check`."""
+    if loaded.errors:
+        yield f"the plan in {loaded.path} is wrong:"
+        yield from (f"  {error}" for error in loaded.errors[:SHOWN_ERRORS])
+
+
+def _before(plan: Plan | None, wrong: tuple[str, ...]) -> dict[str, object] | None:
     """The plan that the file itself holds, if any."""
     if plan is None:
         return None
-    wrong = [str(one) for one in violations(problem, plan)]
-    return {"total_bytes": plan.height, "ok": not wrong, "errors": wrong}
+    return {"total_bytes": plan.height, "ok": not wrong, "errors": list(wrong)}
 
 
-def _write(args: argparse.Namespace, problem: Problem, plan: Plan, bound: int) -> None:
-    if args.out is not None:
-        _write_text(args.out, print_csv(problem, plan))
-    if args.svg is not None:
-        _write_text(args.svg, plan_svg(problem, plan, bound))
-
-
-def _write_text(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as f:
-            f.write(text)
-    except OSError as e:
-        found = e.strerror or str(e)
-        raise InputError(
-            file=path, expected="a file that can be written", found=found, code="TXT002"
-        ) from None
+def _write(outputs: Outputs, problem: Problem, plan: Plan, bound: int) -> None:
+    outputs.write("-o", print_csv(problem, plan))
+    if "--svg" in outputs.paths:
+        outputs.write("--svg", plan_svg(problem, plan, bound))
 
 
 def _lines(problem: Problem, solution: Solution, args: argparse.Namespace) -> Iterator[str]:

@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.liveness import Liveness, Policy
-from treadle.core.errors import InputError
 from treadle.core.options import Options
+from treadle.core.writing import Outputs
 from treadle.ir.program import Program
-from treadle.ir.spec import verify
-from treadle.lab.files import kind_of, program_in
+from treadle.lab.loading import Loaded, program_of
 from treadle.lab.output import emit, human_bytes, table
 from treadle.memory.csvio import print_csv
 from treadle.memory.draw_svg import plan_svg
@@ -68,12 +67,11 @@ class Side:
         }
 
 
-def run(text: str, path: str, args: argparse.Namespace) -> int:
+def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the program as it stands and as it could run; 1 if the capacity is not met."""
     start = time.perf_counter()
-    program = verify(program_in(text, path))
-    is_dump = kind_of(text) == "inductor_dump"
-    counted = ACCOUNTINGS[args.accounting or ("dump" if is_dump else "ours")]
+    program = program_of(loaded)
+    counted = ACCOUNTINGS[args.accounting or ("dump" if loaded.is_dump else "ours")]
     given = replace(counted.policy, include_inputs=False)
     real = Policy(include_inputs=bool(program.donated))
     before = _planned(program, given, args)
@@ -83,7 +81,7 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
     if found is not None:
         moved = program.with_ops(tuple([program.ops[k] for k in found.order]))
     after = _planned(moved, policy, args, None if found is None else found.bound)
-    _write(args, after.planned)
+    _write(outputs, after.planned)
     errors = []
     if args.capacity is not None and after.planned.total_bytes > args.capacity:
         total = after.planned.total_bytes
@@ -92,7 +90,8 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
     if after.total > before.total:
         reasons = reasons_for_more(program, before.planned, policy)
     order = None if found is None else _order_json(found)
-    data: dict[str, object] = {"kind": kind_of(text), "file": path, "name": program.name}
+    data: dict[str, object] = {"kind": loaded.kind, "file": loaded.path}
+    data |= {"name": program.name}
     data |= {**after.to_json(), "before": before.to_json(), "after": after.to_json()}
     data |= {"more_because": reasons}
     data |= {"order": order, "breakdown": [_row(r) for r in after.planned.breakdown]}
@@ -152,23 +151,11 @@ def _row(row: LiveAtPeak) -> dict[str, object]:
     return {**row._asdict(), "place": place}
 
 
-def _write(args: argparse.Namespace, planned: PlannedProgram) -> None:
+def _write(outputs: Outputs, planned: PlannedProgram) -> None:
     problem, plan = planned.of.problem, planned.plan
-    if args.out is not None:
-        _write_text(args.out, print_csv(problem, plan))
-    if args.svg is not None:
-        _write_text(args.svg, plan_svg(problem, plan, planned.lower_bound))
-
-
-def _write_text(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as f:
-            f.write(text)
-    except OSError as e:
-        found = e.strerror or str(e)
-        raise InputError(
-            file=path, expected="a file that can be written", found=found, code="TXT002"
-        ) from None
+    outputs.write("-o", print_csv(problem, plan))
+    if "--svg" in outputs.paths:
+        outputs.write("--svg", plan_svg(problem, plan, planned.lower_bound))
 
 
 def _lines(

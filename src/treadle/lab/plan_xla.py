@@ -6,10 +6,10 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from treadle.core.errors import InputError
-from treadle.frontends.xla_dump import parse_dump
+from treadle.core.writing import Outputs
 from treadle.frontends.xla_dump.import_plan import title_of
 from treadle.frontends.xla_dump.plan import Replanned, plan_dump
+from treadle.lab.loading import Loaded, sound
 from treadle.lab.output import emit, human_bytes, table
 from treadle.memory.csvio import print_csv
 from treadle.memory.draw import peak_rows
@@ -17,37 +17,27 @@ from treadle.memory.draw_svg import plan_svg
 from treadle.memory.draw_text import curve_text, map_text, peak_text
 
 
-def run(text: str, path: str, args: argparse.Namespace) -> int:
+def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the dump again and print both plans; 1 if ours is over the capacity asked for."""
     start = time.perf_counter()
-    dump = parse_dump(text, path, find_siblings=True)
+    dump = sound(loaded).xla
+    assert dump is not None
     result = plan_dump(
         dump, seconds=args.seconds, steps=args.steps, seed=args.seed, effort=args.effort
     )
     seconds = round(time.perf_counter() - start, 3)
-    if args.out is not None:
-        _write(args.out, print_csv(result.problem, result.plan))
-    if args.svg is not None:
-        _write(args.svg, plan_svg(result.problem, result.plan, result.solution.lower_bound))
+    outputs.write("-o", print_csv(result.problem, result.plan))
+    if "--svg" in outputs.paths:
+        picture = plan_svg(result.problem, result.plan, result.solution.lower_bound)
+        outputs.write("--svg", picture)
     errors = []
     if args.capacity is not None and result.plan.height > args.capacity:
         errors.append(f"scratch of {result.plan.height:,} is over the capacity {args.capacity:,}")
     name = title_of(dump)
-    data: dict[str, object] = {"kind": "xla_buffer_assignment", "file": path, "name": name}
+    data: dict[str, object] = {"kind": "xla_buffer_assignment", "file": loaded.path, "name": name}
     data |= {**result.to_json(), "seconds": seconds, "ok": not errors, "errors": errors}
     emit(args.json, data, [*_lines(name, result, seconds), *errors, *_pictures(result, args)])
     return 1 if errors else 0
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as f:
-            f.write(text)
-    except OSError as e:
-        found = e.strerror or str(e)
-        raise InputError(
-            file=path, expected="a file that can be written", found=found, code="TXT002"
-        ) from None
 
 
 def _lines(name: str, r: Replanned, seconds: float) -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
 from treadle.core.options import Options
 from treadle.ir.program import Program
 from treadle.lab.files import kind_of
+from treadle.schedule.pipeline import given_peak
 
 
 def is_dump(text: str) -> bool:
@@ -26,6 +29,11 @@ def options_for(text: str, policy: str | None = None, accounting: str | None = N
     return Options.from_env().with_(**changes)
 
 
-def context_for(program: Program, options: Options) -> Ctx:
-    """The context of the passes, with a journal of all that they decide."""
-    return Ctx(options, cost_model(program, options), journal_for(options.with_(explain=True)))
+def context_for(program: Program, options: Options, given: Program) -> Ctx:
+    """The context of the passes, with a journal of all that they decide.
+
+    How much memory they may spend is measured by the schedule that the file came with.
+    """
+    journal = journal_for(options.with_(explain=True))
+    ctx = Ctx(options, cost_model(program, options), journal)
+    return replace(ctx, peak_bytes=given_peak(given, ctx))

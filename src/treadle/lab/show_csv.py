@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from treadle.lab.loading import Loaded
 from treadle.lab.output import emit, human_bytes
-from treadle.memory.csvio import Table, parse_csv
+from treadle.memory.csvio import Table
 from treadle.memory.draw import live_curve, peak_of, time_range
 from treadle.memory.lower_bound import lower_bound
-from treadle.memory.validate import violations
 
 
-def run(text: str, path: str, args: argparse.Namespace) -> int:
-    """Print how many blocks there are, when they live, and what they need at least."""
-    table = parse_csv(text, path)
+def run(loaded: Loaded, args: argparse.Namespace) -> int:
+    """Print the blocks, when they live and what they need; 1 if the plan in the file is wrong."""
+    table = loaded.table
+    assert table is not None
     problem = table.problem
     at, live = peak_of(live_curve(problem))
     start, end = time_range(problem)
@@ -31,11 +32,12 @@ def run(text: str, path: str, args: argparse.Namespace) -> int:
         "last_time": end,
         "plan_bytes": table.plan.height if table.plan else None,
     }
-    emit(args.json, data, _lines(table, data))
-    return 0
+    data |= {"ok": not loaded.errors, "errors": list(loaded.errors)}
+    emit(args.json, data, _lines(table, data, loaded.errors))
+    return 1 if loaded.errors else 0
 
 
-def _lines(table: Table, data: dict[str, object]) -> Iterator[str]:
+def _lines(table: Table, data: dict[str, object], wrong: tuple[str, ...]) -> Iterator[str]:
     problem = table.problem
     hosts = f", {len(problem.pools)} hosts" if problem.pools else ""
     yield f"memory problem: {len(problem.blocks)} buffers{hosts}"
@@ -49,6 +51,5 @@ def _lines(table: Table, data: dict[str, object]) -> Iterator[str]:
     if problem.capacity is not None:
         yield f"capacity        {problem.capacity:,}"
     if table.plan is not None:
-        wrong = violations(problem, table.plan)
         state = f"wrong: {wrong[0]}" if wrong else "valid"
         yield f"plan            {table.plan.height:,} bytes, {state}"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from treadle.frontends.inductor_dump import parse_dump
 from treadle.frontends.inductor_dump.survey import Survey, survey
+from treadle.lab.loading import Loaded, sound
 from treadle.lab.output import emit, human_bytes
 
 
-def run(text: str, path: str, args: argparse.Namespace) -> int:
-    """Print the survey of the dump in `text`."""
-    dump = parse_dump(text, path)
-    found = survey(dump)
+def run(loaded: Loaded, args: argparse.Namespace) -> int:
+    """Print the survey of the dump that was loaded."""
+    dump = sound(loaded).dump
+    assert dump is not None
+    found = survey(dump, imported=loaded.imported)
     sections = len(dump.sections)
     data = {"kind": "inductor_dump", "sections": sections, **found.to_json()}
     data["findings"] = [str(f) for f in dump.findings]

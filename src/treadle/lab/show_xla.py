@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from treadle.frontends.xla_dump import Dump, kind_of_text, parse_dump
+from treadle.frontends.xla_dump import Dump
 from treadle.frontends.xla_dump.import_plan import title_of
 from treadle.frontends.xla_dump.parse import HLO
 from treadle.frontends.xla_dump.survey import Survey, survey
+from treadle.lab.loading import Loaded, sound
 from treadle.lab.output import emit, human_bytes
 
 WHAT = {
@@ -22,10 +23,10 @@ WHAT = {
 }
 
 
-def run(text: str, path: str, args: argparse.Namespace) -> int:
+def run(loaded: Loaded, args: argparse.Namespace) -> int:
     """Print what the file, with those next to it, holds."""
-    kind = kind_of_text(text) or "unknown"
-    dump = parse_dump(text, path, find_siblings=True)
+    kind, dump = loaded.kind, sound(loaded).xla
+    assert dump is not None
     found = survey(dump)
     data: dict[str, object] = {"kind": kind, "name": title_of(dump), **_json(found)}
     if dump.module:

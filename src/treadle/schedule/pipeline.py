@@ -25,6 +25,7 @@ from treadle.analysis.certificate import border_changes, certify
 from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
 from treadle.core.errors import SpecError, TreadleError, Violation
+from treadle.core.options import Options
 from treadle.ir.program import Program
 from treadle.ir.spec import Stage, violations
 from treadle.ir.text import parse_program, show_program
@@ -122,7 +123,7 @@ def _failed(
     folder = ctx.options.dump or "."
     notes = describe_failure(step, [p.name for p in passes[: number - 1]], after, bad, error)
     try:
-        file = write_reproducer(folder, before, names, ctx.options, what)
+        file = write_reproducer(folder, before, names, _from(number, ctx.options), what)
         notes.append(f"reproduce with: treadle replay {file}")
         ctx.journal.emit("artifact", name="reproducer", path=file)
     except OSError as e:
@@ -131,6 +132,13 @@ def _failed(
         notes.append(f"cause: {error.code}, see treadle explain {error.code}")
     head = "raised" if error is not None else f"broke stage {step.after.value}"
     return PipelineError(f"pass '{step.name}' (number {number}) {head}: {what}", code, notes, bad)
+
+
+def _from(number: int, options: Options) -> Options:
+    """The options for a run that begins with pass `number`: fewer passes are left to run."""
+    if options.stop_after is None:
+        return options
+    return options.with_(stop_after=max(0, options.stop_after - (number - 1)))
 
 
 def _print_line(number: int, step: Pass, old: Program, new: Program, seconds: float) -> None:

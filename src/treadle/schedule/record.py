@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from treadle.analysis.certificate import border_changes
 from treadle.core.errors import InputError
+from treadle.core.reading import read_text
 from treadle.ir.effects import effects
 from treadle.ir.program import GROUP_KINDS, Group, Operation, Program
 from treadle.ir.spec import verify
@@ -44,17 +45,19 @@ class Schedule:
         """The leaves of each top operation."""
         return [frozenset(_names(node)) for node in self.structure]
 
+    def to_text(self) -> str:
+        """The schedule as JSON; `parse` reads it back."""
+        return json.dumps({KEY: VERSION, **self.__dict__}, indent=1)
+
     def save(self, path: str) -> None:
         """Write the schedule as JSON."""
-        data = {KEY: VERSION, **self.__dict__}
         with open(path, "w", encoding="utf-8") as f:
-            json.dump(data, f, indent=1)
+            f.write(self.to_text())
 
     @classmethod
     def load(cls, path: str) -> Schedule:
         """The schedule in a file, or one InputError."""
-        with open(path, encoding="utf-8") as f:
-            return cls.parse(f.read(), path)
+        return cls.parse(read_text(path, "SCH001"), path)
 
     @classmethod
     def parse(cls, text: str, path: str = "schedule") -> Schedule:

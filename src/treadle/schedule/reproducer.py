@@ -14,15 +14,18 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from treadle.core.errors import InputError, TreadleError
 from treadle.core.options import Options
+from treadle.core.reading import read_text
 from treadle.ir.program import Program
 from treadle.ir.text import parse_program, show_program
 
 VERSION = 1
-KEPT_OPTIONS = ("check", "seed", "stop_after")
+KEPT_OPTIONS = ("check", "seed", "stop_after", "policy", "accounting")
+"""What the runner and the passes read. The others name commands and files of one machine (`cc`,
+`cache_dir`, `cost_file`, `dump`): a file from elsewhere must not choose those."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Reproducer:
     passes: tuple[str, ...]
     options: Options
     error: str
+    ignored: tuple[str, ...] = ()
+    """Options in the file that no pass reads; they have no effect."""
 
 
 def write_reproducer(
@@ -52,17 +57,11 @@ def write_reproducer(
 
 def read_reproducer(path: str) -> Reproducer:
     """The reproducer in a file; one InputError if it is none."""
-    try:
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
-    except OSError as e:
-        raise _bad(path, "a readable file", e.strerror or str(e)) from None
-    except UnicodeDecodeError:
-        raise _bad(path, "UTF-8 text", "other bytes") from None
+    text = read_text(path, "PIPE003")
     first, _, rest = text.partition("\n")
     try:
         header = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _bad(path, "a reproducer header", f"'{first[:40]}'") from None
     if not isinstance(header, dict) or header.get("treadle_repro") != VERSION:
         raise _bad(path, f'a header with "treadle_repro": {VERSION}', f"'{first[:40]}'")
@@ -71,11 +70,16 @@ def read_reproducer(path: str) -> Reproducer:
         raise _bad(path, '"passes" and "options" in the header', f"'{first[:40]}'")
     # The header is line 1: an empty line in its place keeps line numbers of the file.
     program = parse_program("\n" + rest, path)
+    if not all(isinstance(name, str) for name in passes):
+        raise _bad(path, 'names of passes in "passes"', f"'{first[:40]}'")
+    known = {one.name for one in fields(Options)}
+    ignored = tuple([k for k in options if k in known and k not in KEPT_OPTIONS])
     try:
-        made = Options.make(**{str(k): v for k, v in options.items()})
+        made = Options.make(**{k: v for k, v in options.items() if k not in ignored})
     except TreadleError as e:
         raise _bad(path, "options of this Treadle", e.message) from None
-    return Reproducer(program, tuple(map(str, passes)), made, str(header.get("error", "")))
+    error = str(header.get("error", ""))
+    return Reproducer(program, tuple(passes), made, error, ignored)
 
 
 def _bad(path: str, expected: str, found: str) -> InputError:

@@ -128,6 +128,20 @@ def resize_dynamic(x):
     return functional.interpolate(x, scale_factor=1.7)
 
 
+@case(lambda: (floats(3, 1, 7, 5), floats(9, 3, 5, 2), floats(9, 3, 10)))
+def loops_split_again(x, a, b):
+    padded = functional.pad(x, (2, 2, 1, 2), "reflect")
+    one = functional.layer_norm(padded.reshape(a.shape), a.shape[-1:]) * a
+    other = functional.layer_norm(padded.reshape(b.shape), b.shape[-1:]) * b
+    return one, padded.var((1, 2, 3)), other
+
+
+@case(lambda: (floats(1, 8, 5, 10),), dynamic=True)
+def removed_users(x):
+    joined = torch.cat([x, x * 2], 3)
+    return functional.instance_norm(joined), joined.softmax(1), joined
+
+
 @case(lambda: (floats(8, 16), floats(16, 16).requires_grad_()))
 def training(x, w):
     y = functional.dropout(functional.layer_norm((x @ w).relu(), (16,)), 0.1)

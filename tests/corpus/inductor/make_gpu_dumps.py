@@ -3,7 +3,8 @@
     python tests/corpus/inductor/make_gpu_dumps.py FOLDER
 
 Each is the last dump after fusion of a small function: a cumulative sum, a sort, `bucketize`,
-a combined kernel, and a matrix product with `max_autotune` and something before it.
+a combined kernel, a matrix product with `max_autotune` and something before it, and rows of padded
+data whose loops are merged and split again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,13 @@ def template(x, y):
     return x.relu() @ y
 
 
+def loops_split_again(x):
+    padded = torch.nn.functional.pad(x.relu(), (0, 2, 1, 2), mode="reflect")
+    return padded.reshape(2, 9, 3).var(-1), padded.exp(), padded.exp()
+
+
 CASES = {
+    "loops_split_again": (loops_split_again, lambda: (zeros(1, 1, 6, 4),), {}),
     "scan": (scan, lambda: (zeros(8, 64), zeros(64)), {}),
     "sort": (sort, lambda: (zeros(8, 64),), {}),
     "bucketize": (bucketize, lambda: (zeros(64), zeros(9)), {}),

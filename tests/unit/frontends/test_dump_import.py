@@ -238,3 +238,10 @@ def test_a_guessed_product_says_so() -> None:
     )
     assert both not in text
     assert "IND022" in [a.code for a in import_program(parse_dump(text)).assumptions]
+
+
+def test_a_value_with_several_results_used_as_one_is_kept_opaque() -> None:
+    text = (CORPUS / "softmax.0.post.txt").read_text().replace("ops.exp(", "ops.frexp(")
+    imported = import_program(parse_dump(text))
+    opaque = [a.message for a in imported.assumptions if a.code == "IND020"]
+    assert any("several results" in message for message in opaque)

@@ -54,9 +54,10 @@ def test_a_plan_in_the_file_is_judged_and_not_binding(
 ) -> None:
     path = tmp_path / "before.csv"
     path.write_text("id,lower,upper,size,offset\na,0,2,4,100\nb,1,3,6,101\n")
-    assert main(["plan", str(path), "--json"]) == 0
+    assert main(["plan", str(path), "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["total_bytes"] == 10
+    assert data["errors"][0].startswith(f"{path}: MEM001 at b")
     assert data["before"]["total_bytes"] == 107
     assert data["before"]["errors"][0].startswith("MEM001 at b")
 
@@ -93,7 +94,7 @@ def test_a_file_that_cannot_be_planned_gets_one_line(
     path.write_text("hello\n")
     assert main(["plan", str(path)]) == 2
     error = capsys.readouterr().err
-    assert "expected a file that can be planned (minimalloc_csv" in error
+    assert "expected a Treadle program (a first line 'treadle 1'), a dump or a memory" in error
     assert error.count("\n") == 1
 
 

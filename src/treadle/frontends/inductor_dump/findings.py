@@ -37,6 +37,8 @@ from treadle.frontends.inductor_dump.model import (
     UnknownStatement,
     Value,
 )
+from treadle.frontends.inductor_dump.rederive_users import removed_users
+from treadle.frontends.inductor_dump.soundness import unsound
 
 SHOWN_NAMES = 8
 _SCHEDULER_NAME = re.compile(r"((?:\w+_)?(?:buf|op))(\d{1,9})")
@@ -49,6 +51,7 @@ def find_oddities(dump: Dump) -> Iterator[Finding]:
         yield from _missing_end(section)
         yield from _missing_names(section)
         yield from _removed_names(section)
+        yield from unsound(section)
         reported: set[str] = set()
         for node in section.walk():
             for finding in _not_understood(node):
@@ -73,6 +76,7 @@ def _missing_end(section: Section) -> Iterator[Finding]:
 def _missing_names(section: Section) -> Iterator[Finding]:
     written = {name for node in section.walk() for name in _written(node)}
     nodes = {node.name for node in section.walk()}
+    removed = removed_users(section)
     reported: set[str] = set()
     for node in section.walk():
         if node.snodes and len(node.snodes) != len(node.arguments):
@@ -86,6 +90,8 @@ def _missing_names(section: Section) -> Iterator[Finding]:
                 message = f"{node.name} depends on {name}, which no node of this dump writes"
                 yield Finding("IND002", message, node.line)
         for owner, user in _users(node):
+            if user in removed.get(owner, ()):
+                continue
             if user not in nodes and user not in reported:
                 reported.add(user)
                 message = f"{owner} is used by {user}, which is not in this dump"

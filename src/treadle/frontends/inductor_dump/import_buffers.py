@@ -16,7 +16,7 @@ from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.import_body import Place
 from treadle.frontends.inductor_dump.model import Finding, Node, Section
 from treadle.frontends.inductor_dump.rederive_users import buffers_of
-from treadle.index import Const, Expr, Symbol
+from treadle.index import Const, Expr, Facts, Symbol
 from treadle.ir.types import DTYPES, Buffer, BufferKind, DType, Layout
 
 OPAQUE_BYTES = {"complex32": 4, "complex64": 8, "complex128": 16}
@@ -187,13 +187,21 @@ def _place_parts(names: Names) -> None:
     for root, members in parts.items():
         members.sort(key=creation_key)
         offsets = part_offsets(names.buffers[root], [names.buffers[m] for m in members])
-        if offsets is None:
+        placed = [] if offsets is None else [
+            _placed(names.buffers[member], offset, root)
+            for member, offset in zip(members, offsets, strict=True)
+        ]  # fmt: skip
+        # Over run-time sizes, that a part ends inside the whole must follow for every size.
+        whole = names.buffers[root].storage_numel
+        if not placed or not all(Facts().at_most(part.storage_numel, whole) for part in placed):
             names.copied_parts[root] = members
             continue
-        for member, offset in zip(members, offsets, strict=True):
-            old = names.buffers[member]
-            layout = Layout(old.layout.sizes, old.layout.strides, offset)
-            names.buffers[member] = replace(old, layout=layout, view_of=root)
+        names.buffers.update({part.name: part for part in placed})
+
+
+def _placed(part: Buffer, offset: Expr, root: str) -> Buffer:
+    layout = Layout(part.layout.sizes, part.layout.strides, offset)
+    return replace(part, layout=layout, view_of=root)
 
 
 def part_offsets(root: Buffer, parts: list[Buffer]) -> list[Expr] | None:

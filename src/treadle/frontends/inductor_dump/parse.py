@@ -14,6 +14,7 @@ import re
 from dataclasses import replace
 
 from treadle.core.errors import InputError
+from treadle.core.reading import read_text
 from treadle.frontends.inductor_dump.dialect import detect_dialect
 from treadle.frontends.inductor_dump.findings import find_oddities
 from treadle.frontends.inductor_dump.lines import CODE, Lines
@@ -36,16 +37,7 @@ def looks_like_dump(text: str) -> bool:
 
 def read_dump(path: str) -> Dump:
     """The dump in a file, or one InputError."""
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            text = file.read()
-    except OSError as error:
-        found = error.strerror or str(error)
-        raise InputError(file=path, expected="a readable file", found=found, code=CODE) from None
-    except UnicodeDecodeError as error:
-        found = f"byte {error.object[error.start]:#04x} at offset {error.start}"
-        raise InputError(file=path, expected="UTF-8 text", found=found, code=CODE) from None
-    return parse_dump(text, path)
+    return parse_dump(read_text(path, CODE), path)
 
 
 def parse_dump(text: str, file: str = "<text>") -> Dump:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from treadle.frontends.inductor_dump.rederive_access import (
     UnsayableError,
     accesses_of,
 )
+from treadle.frontends.inductor_dump.rederive_same import is_same_access
 from treadle.frontends.inductor_dump.rederive_users import DerivedNode, buffers_of, key
 from treadle.index import Expr, Kind, substitute
 from treadle.index.expr import Const, loop, mul
@@ -141,6 +143,21 @@ def layout_names(derived: DerivedNode) -> list[str]:
     return [*reads, *[dep.name for dep in derived.writes.values()]]
 
 
+def are_layouts_of(printed: list[str], names: list[str], derived: DerivedNode) -> bool:
+    """Whether the printed names are those of the layouts that the node lists.
+
+    Reads at indices that mean the same are one here; the peer may not see that and list the buffer
+    again, at most once for each way it is spelled in the body.
+    """
+    if printed == names:
+        return True
+    if list(dict.fromkeys(printed)) != list(dict.fromkeys(names)):
+        return False
+    listed, least = Counter(printed), Counter(names)
+    most = {name: max(least[name], len(derived.spellings.get(name, ()))) for name in least}
+    return all(least[name] <= listed[name] <= most[name] for name in least)
+
+
 def wrong_layouts(
     lines: Iterable[tuple[str, Layout]], known: dict[str, Layout]
 ) -> Iterator[tuple[str, Layout, Layout]]:
@@ -167,10 +184,23 @@ class Header:
         parts = (self.writes, self.unmet, self.met), (other.writes, other.unmet, other.met)
         return all(a.keys() == b.keys() for a, b in zip(*parts, strict=True))
 
+    def alike(self, other: Header) -> bool:
+        """Whether both have the same accesses, if need be compared point by point."""
+        parts = (self.writes, self.unmet, self.met), (other.writes, other.unmet, other.met)
+        return all(_covers(a, b) and _covers(b, a) for a, b in zip(*parts, strict=True))
+
     def merged(self) -> Header:
         """The same with every access in normal form."""
         writes, unmet, met = [_all_normal(part) for part in (self.writes, self.unmet, self.met)]
         return Header(writes, unmet, {k: dep for k, dep in met.items() if k not in writes})
+
+
+def _covers(one: Keyed, other: Keyed) -> bool:
+    """Whether each dependence of `one` is also in `other`."""
+    return all(
+        k in other or any(is_same_access(dep, d, sums_too=True) for d in other.values())
+        for k, dep in one.items()
+    )
 
 
 def header_of(node: Node) -> Header:

@@ -56,6 +56,25 @@ def buffers_of(node: Node) -> tuple[Buffer, ...]:
     return (Buffer(node.name, "", layout, aliases, mutations, node.users, line=node.line),)
 
 
+def removed_users(section: Section) -> dict[str, set[str]]:
+    """Users that a buffer still lists although they were removed as dead, by buffer.
+
+    Removing a node takes it out of the lists of what it reads, but not out of the copies of that
+    list which aliases hold: what an alias alone names, and no node is, was removed.
+    """
+    nodes = {node.name for node in section.walk()}
+    listed = {b.name: {u.node for u in b.users} for n in section.leaves() for b in buffers_of(n)}
+    found: dict[str, set[str]] = {}
+    for node in section.leaves():
+        for buffer in buffers_of(node):
+            roots = [listed[name] for name in buffer.aliases if name in listed]
+            gone = {n for n in listed[buffer.name] - nodes - {"OUTPUT"}
+                    if any(n not in root for root in roots)}  # fmt: skip
+            if gone:
+                found[buffer.name] = gone
+    return found
+
+
 def names_many_aliases(buffer: Buffer) -> bool:
     """Whether the buffer stands for a call that overwrites several others.
 
@@ -80,6 +99,8 @@ class DerivedNode:
     weak: dict[tuple[object, ...], WeakDep] = field(default_factory=dict)
     targets: list[StarDep] = field(default_factory=list)
     given: list[Dep] = field(default_factory=list)
+    spellings: dict[str, set[str]] = field(default_factory=dict)
+    """By buffer, the texts of the indices it is read at: different ones can mean the same."""
     is_derived: bool = False
     why_not: str = ""
 
@@ -218,7 +239,10 @@ class Walk:
                 accesses = accesses_of(body)
                 spelling = Spelling(body.ranges, is_normalised(node))
                 for access in accesses.reads:
-                    derived.read(spelling.dep(access, self.current(access.name)))
+                    name = self.current(access.name)
+                    derived.read(spelling.dep(access, name))
+                    text = access.index.text if access.index else ""
+                    derived.spellings.setdefault(name, set()).add(text)
                 for access in accesses.writes:
                     dep = spelling.dep(access, access.name)
                     derived.writes.setdefault(key(dep), dep)

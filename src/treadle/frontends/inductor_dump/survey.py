@@ -72,10 +72,10 @@ class Survey:
         return asdict(self)
 
 
-def survey(dump: Dump, section: Section | None = None) -> Survey:
-    """The survey of a dump's last section, or of the one given."""
+def survey(dump: Dump, section: Section | None = None, imported: Imported | None = None) -> Survey:
+    """The survey of a dump's last section, or of the one given (and what it was imported as)."""
     section = section if section is not None else dump.last
-    imported = import_program(section)
+    imported = import_program(section) if imported is None else imported
     program = imported.program
     estimates = Estimates(section)
     mine, peer, ours = [figures(program, each) for each in (DUMP, PEER, OURS)]

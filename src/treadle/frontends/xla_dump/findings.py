@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from treadle.core.errors import InputError
 from treadle.frontends.xla_dump.model import Dump, Finding, Value
+from treadle.frontends.xla_dump.soundness import unsound
 
 UNKNOWN, MISSING, DANGLING, DUPLICATE = "XLA002", "XLA003", "XLA004", "XLA005"
 SHOWN_NAMES = 4
@@ -21,6 +22,8 @@ def find_oddities(dump: Dump) -> Iterator[Finding]:
     yield from _dangling_values(dump)
     yield from _dangling_instructions(dump)
     yield from _dangling_ranges(dump)
+    if dump.module:
+        yield from unsound(dump.module)
 
 
 def require_whole(dump: Dump) -> None:

@@ -9,9 +9,9 @@ from treadle.core.errors import InputError
 from treadle.frontends.xla_dump.model import ShapeIndex, UnknownLine, Value
 
 CODE = "XLA001"
-NUMBER = r"(\d{1,19})"
+NUMBER = r"([0-9]{1,19})"
 NAME = r"([^\s{}<>,:()%]+)"
-INDEX = r"(\{(?:\d{1,9}(?:,\d{1,9})*)?\})"
+INDEX = r"(\{(?:[0-9]{1,9}(?:,[0-9]{1,9})*)?\})"
 # Lines that have a place of their own: elsewhere they are damage, not news.
 _KNOWN = re.compile(
     r" (?:value|positions|uses|from instruction|reused by buffers of a different color):.*"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from treadle.core.errors import InputError
+from treadle.core.reading import read_text
 from treadle.frontends.xla_dump import parse_allocations, parse_live, parse_values
 from treadle.frontends.xla_dump.derive_live import with_derived_live
 from treadle.frontends.xla_dump.elements import with_elements, with_names
@@ -45,7 +46,6 @@ SUFFIXES: Mapping[str, str] = {
     REPORT: "-memory-usage-report.txt",
     HLO: ".txt",
 }
-MAX_BYTES = 1 << 30
 _STARTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"BufferAssignment:\r?\n"), ASSIGNMENT),
     (re.compile(r"(?:\r?\n)?Total bytes used: [^\n]*\n\r?\nUsed values:"), ONLY_VALUES),
@@ -66,7 +66,7 @@ def kind_of_text(text: str) -> str | None:
 
 def read_dump(path: str) -> Dump:
     """The dump that the file is part of, with what lies next to it, or one InputError."""
-    return parse_dump(_read(path), path, find_siblings=True)
+    return parse_dump(read_text(path, CODE), path, find_siblings=True)
 
 
 def parse_dump(text: str, file: str = "<text>", *, find_siblings: bool = False) -> Dump:
@@ -85,7 +85,7 @@ def parse_dump(text: str, file: str = "<text>", *, find_siblings: bool = False) 
     if find_siblings:
         for other, path in siblings(file, kind).items():
             if not parts.has(other):
-                parts.add(other, _read(path), path)
+                parts.add(other, read_text(path, CODE), path)
     return parts.dump()
 
 
@@ -97,22 +97,6 @@ def siblings(path: str, kind: str) -> dict[str, str]:
     stem = path[: -len(suffix)]
     others = {other: stem + end for other, end in SUFFIXES.items() if other != kind}
     return {other: file for other, file in others.items() if os.path.isfile(file)}
-
-
-def _read(path: str) -> str:
-    try:
-        if os.path.getsize(path) > MAX_BYTES:
-            raise InputError(
-                file=path, expected="a file of at most 1 GiB", found="a larger one", code=CODE
-            )
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except OSError as error:
-        found = error.strerror or str(error)
-        raise InputError(file=path, expected="a readable file", found=found, code=CODE) from None
-    except UnicodeDecodeError as error:
-        found = f"byte {error.object[error.start]:#04x} at offset {error.start}"
-        raise InputError(file=path, expected="UTF-8 text", found=found, code=CODE) from None
 
 
 class _Parts:

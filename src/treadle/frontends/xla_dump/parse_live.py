@@ -21,10 +21,10 @@ _STEP = re.compile(rf"    {NUMBER}:{NAME}")
 _RANGE = re.compile(rf"    {NAME}{INDEX}:{NUMBER}-{NUMBER}")
 _PEAK = re.compile(rf"  Live ranges at {NUMBER} \(peak\):")
 _PEAK_LINE = re.compile(rf"    {NAME}{INDEX}?: {NUMBER} bytes(?: \(cumulative: {NUMBER} bytes\))?")
-_SPACED = r"(\d{1,3}(?: \d{3}){0,6})"
+_SPACED = r"([0-9]{1,3}(?: [0-9]{3}){0,6})"
 _TREE = re.compile(rf"  Stack trace breakdown for peak usage: {_SPACED} bytes")
 _TREE_LINE = re.compile(
-    rf"    ((?:  (?:│   |    )*(?:├── |└── ))?)(.*) \((\d+\.\d)%, total: {_SPACED} bytes, "
+    rf"    ((?:  (?:│   |    )*(?:├── |└── ))?)(.*) \(([0-9]+\.[0-9])%, total: {_SPACED} bytes, "
     rf"current: {_SPACED} bytes, remaining: {_SPACED} bytes\)"
 )
 

@@ -17,11 +17,11 @@ from treadle.frontends.xla_dump.model import Allocation, human_size
 from treadle.frontends.xla_dump.parse_allocations import attribute_texts
 from treadle.frontends.xla_dump.shapes import parse_shape
 
-_SIZE = r"(\d+(?:\.\d+)?(?:B|[KMGTPE]iB))"
+_SIZE = r"([0-9]+(?:\.[0-9]+)?(?:B|[KMGTPE]iB))"
 _TOTAL = re.compile(rf"(Total bytes(?: used)?): {NUMBER} \({_SIZE}\)")
 _ALLOCATION_ROW = re.compile(rf" *{_SIZE}\( *{NUMBER}%\); *{_SIZE}; (allocation {NUMBER}: .*:)")
 _OFFSET_ROW = re.compile(
-    rf"(\t|  ) *{_SIZE}\( *(\d{{1,19}}|-?nan)%\); *{_SIZE}; *{NUMBER}; *{NUMBER}; (\S.*)"
+    rf"(\t|  ) *{_SIZE}\( *([0-9]{{1,19}}|-?nan)%\); *{_SIZE}; *{NUMBER}; *{NUMBER}; (\S.*)"
 )
 _HEADER = re.compile(rf"allocation {NUMBER}: size .*:")
 _SPACE = re.compile(rf"Memory Space: (.*) \(color={NUMBER}\)")
@@ -29,7 +29,7 @@ _FIXED = re.compile(
     r"|Allocations sorted by size( with their values)?:|[\t ]*cumulative_size; .*|[\t ]*-{20,}"
     r"|  The rest \d+ values are less than \d+% of the total size and not shown\."
 )
-_MANY = re.compile(r"(?:(\d{1,9})×)?(.*)")
+_MANY = re.compile(r"(?:([0-9]{1,9})×)?(.*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ BITS = {
     "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128,
 }  # fmt: skip
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]")
-_LAYOUT_BITS = re.compile(r":.*?E\((\d{1,3})\)")
+_LAYOUT_BITS = re.compile(r":.*?E\(([0-9]{1,3})\)")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _SPACES = re.compile(r"(?:\s|/\*.*?\*/)*")
 
@@ -76,7 +76,7 @@ def scan_shape(text: str, at: int, depth: int = 0) -> tuple[AnyShape, int] | Non
         is_dynamic = is_dynamic or part.strip().startswith("<=") or number == "?"
         if number == "?":
             dims.append(None)
-        elif number.isdecimal() and len(number) < 19:
+        elif number.isascii() and number.isdecimal() and len(number) < 19:
             dims.append(int(number))
         else:
             return None

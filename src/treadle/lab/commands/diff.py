@@ -11,10 +11,8 @@ from treadle.analysis.accounting import ACCOUNTINGS, figures
 from treadle.core.errors import UsageError
 from treadle.core.journal import Journal
 from treadle.ir.program import Program
-from treadle.ir.spec import verify
-from treadle.lab.files import kind_of, program_in, read_text
+from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, table
-from treadle.schedule.record import Schedule
 
 SHOWN = 12
 FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
@@ -31,30 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare two files of one kind; exit 1 if they differ."""
-    texts = [read_text(args.first), read_text(args.second)]
-    kinds = [kind_of(t) for t in texts]
+    one, other = load(args.first), load(args.second)
+    kinds = [one.kind, other.kind]
     if kinds[0] != kinds[1] and {"journal", "schedule"} & set(kinds):
         raise UsageError(f"cannot compare a {kinds[0]} with a {kinds[1]}")
-    if kinds[0] == "journal":
-        data = _journals(Journal.read(args.first), Journal.read(args.second))
+    if one.journal is not None and other.journal is not None:
+        data = _journals(one.journal, other.journal)
         emit(args.json, data, _journal_lines(data))
         return 0 if data["same"] else 1
-    if kinds[0] == "schedule":
-        one, other = (Schedule.parse(t, p) for t, p in zip(texts, _paths(args), strict=True))
-        data = _kernels(one.kernels(), other.kernels())
+    if one.schedule is not None and other.schedule is not None:
+        data = _kernels(one.schedule.kernels(), other.schedule.kernels())
         emit(args.json, data, _kernel_lines(data))
         return 0 if data["same"] else 1
-    programs = [verify(program_in(t, p)) for t, p in zip(texts, _paths(args), strict=True)]
+    programs = [program_of(one), program_of(other)]
     data = _kernels(*[_kernels_of(p) for p in programs])
     counted = [asdict(figures(p, ACCOUNTINGS[args.accounting])) for p in programs]
     data["before"], data["after"] = ({k: c[k] for k in FIGURES} for c in counted)
     rows = [(k, counted[0][k], counted[1][k]) for k in FIGURES]
     emit(args.json, data, [*table(rows, ("", "A", "B")), *_kernel_lines(data)])
     return 0 if data["same"] else 1
-
-
-def _paths(args: argparse.Namespace) -> tuple[str, str]:
-    return args.first, args.second
 
 
 def _kernels_of(program: Program) -> list[frozenset[str]]:

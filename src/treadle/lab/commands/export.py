@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
-from treadle.core.errors import InputError
+from treadle.core.writing import Outputs
 from treadle.frontends.inductor_dump import export_program, print_dump
 from treadle.frontends.inductor_dump.dialect import DIALECTS
-from treadle.lab.files import read_sound_program
+from treadle.lab.loading import load_program
 from treadle.lab.output import emit
 
 
@@ -17,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `export`."""
     parser.add_argument("file", metavar="FILE", help="a Treadle program or a dump")
     parser.add_argument("-o", dest="out", metavar="OUT", help="write here instead of to stdout")
+    parser.add_argument("--force", action="store_true", help="OUT may be the input")
     parser.add_argument(
         "--dialect", choices=sorted(DIALECTS), default="2.13", help="as which torch version writes"
     )
@@ -27,17 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the dump; say which names changed and what the format cannot say."""
-    program = read_sound_program(args.file)
-    if args.out and not os.path.isdir(os.path.dirname(args.out) or "."):
-        raise InputError(
-            file=args.out, expected="a file in a folder that exists", found="none", code="TXT002"
-        )
+    program, loaded = load_program(args.file)
+    outputs = Outputs({"-o": args.out}, loaded.inputs, args.force)
     exported = export_program(program, args.dialect, section_title=args.title)
     text = print_dump(exported.dump)
     notes = [f"{note.message} [{note.code}]" for note in exported.notes]
-    if args.out:
-        with open(args.out, "w", encoding="utf-8", newline="") as f:
-            f.write(text)
+    outputs.write("-o", text)
     data: dict[str, object] = {
         "dialect": args.dialect,
         "nodes": len(exported.dump.nodes),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from importlib import import_module
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.core.errors import InputError
-from treadle.lab.files import kind_of, read_text
+from treadle.core.writing import Outputs
+from treadle.lab.loading import load, sound
 from treadle.memory.portfolio import EFFORTS
+
+LONGEST_NUMBER = 30
 
 PLANNED_BY: Mapping[str, str] = {
     "minimalloc_csv": "treadle.lab.plan_csv",
@@ -18,19 +22,20 @@ PLANNED_BY: Mapping[str, str] = {
     "reproducer": "treadle.lab.plan_program",
     "inductor_dump": "treadle.lab.plan_program",
 }
-"""The module whose `run(text, path, args)` plans a file of this kind."""
+"""The module whose `run(loaded, args, outputs)` plans a file of this kind."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `plan`."""
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--capacity", type=_whole, metavar="BYTES", help="the arena's limit")
-    parser.add_argument("--seconds", type=float, metavar="S", help="wall time to spend at most")
+    parser.add_argument("--seconds", type=_seconds, metavar="S", help="wall time to spend at most")
     parser.add_argument("--steps", type=_whole, metavar="N", help="search nodes to visit at most")
     parser.add_argument("--effort", choices=tuple(EFFORTS), default="balanced")
     parser.add_argument("--seed", type=_whole, default=0, help="start of pseudo-random choices")
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the plan as CSV here")
     parser.add_argument("--svg", metavar="OUT", help="draw the plan here")
+    parser.add_argument("--force", action="store_true", help="OUT may be the input")
     parser.add_argument("--map", action="store_true", help="draw the plan as text")
     of_programs = parser.add_argument_group("programs and Inductor dumps")
     of_programs.add_argument(
@@ -48,14 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="outputs lie in the arena, apart, or apart and take temporaries in before their birth",
     )
     of_programs.add_argument(
-        "--alignment", type=_whole, metavar="BYTES", help="of offsets (default: by device)"
+        "--alignment", type=_alignment, metavar="BYTES", help="of offsets (default: by device)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan the file by its kind."""
-    text = read_text(args.file)
-    kind = kind_of(text)
+    loaded = load(args.file)
+    kind = loaded.kind
+    if loaded.table is None:
+        sound(loaded)  # a plan in a memory problem may be wrong: it is not binding
     if kind not in PLANNED_BY:
         raise InputError(
             file=args.file,
@@ -63,12 +70,30 @@ def run(args: argparse.Namespace) -> int:
             found=f"a file of kind {kind}",
             code="TXT002",
         )
-    planned: int = import_module(PLANNED_BY[kind]).run(text, args.file, args)
+    paths = {"-o": args.out, "--svg": args.svg}
+    outputs = Outputs(paths, loaded.inputs, args.force)
+    planned: int = import_module(PLANNED_BY[kind]).run(loaded, args, outputs)
     return planned
 
 
 def _whole(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
+    if not text.isascii() or not text.isdecimal() or len(text) > LONGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 up, found {text!r}")
+    return int(text)
+
+
+def _alignment(text: str) -> int:
+    value = _whole(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, found {text!r}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds from 0 up, found {text!r}")
     return value

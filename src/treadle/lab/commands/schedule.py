@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from treadle.analysis.accounting import ACCOUNTINGS, Figures, figures
-from treadle.core.errors import InputError
-from treadle.core.journal import Journal
 from treadle.core.options import Options
+from treadle.core.reading import read_text
+from treadle.core.writing import Outputs
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
-from treadle.lab.files import read_sound_program, read_text
 from treadle.lab.given_or_new import (
     Choice,
     Worse,
@@ -24,9 +22,11 @@ from treadle.lab.given_or_new import (
     kept_line,
     refusals_in,
 )
+from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
-from treadle.lab.scheduling import context_for, is_dump, options_for
+from treadle.lab.scheduling import context_for, options_for
 from treadle.schedule.partition import partitions, with_fewest_partitions
+from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import Schedule, replay, schedule_of
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the scheduled program here")
     parser.add_argument("--save", metavar="FILE", help="write the schedule as data here")
     parser.add_argument("--replay", metavar="FILE", help="apply a saved schedule, do not search")
+    parser.add_argument("--force", action="store_true", help="OUT may be the input")
     parser.add_argument("--journal", metavar="FILE", help="write the journal here")
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
     parser.add_argument(
@@ -51,26 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _refuse_unwritable(path: str) -> None:
-    """Say so before the work is done, not after."""
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise InputError(
-            file=path, expected="a file in a folder that exists", found="none", code="TXT002"
-        )
-
-
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
-    given = read_sound_program(args.file)
-    text = read_text(args.file)
-    for path in (args.out, args.save, args.journal):
-        if path:
-            _refuse_unwritable(path)
-    options = options_for(text, args.policy, args.accounting)
+    given, loaded = load_program(args.file)
+    paths = {"-o": args.out, "--save": args.save, "--journal": args.journal}
+    read = [*loaded.inputs, *([args.replay] if args.replay else [])]
+    outputs = Outputs(paths, read, args.force)
+    options = options_for(loaded.text, args.policy, args.accounting)
     # A dump comes with the peer's groups: they are what to beat, not where to start.
-    program = unpacked(given) if is_dump(text) else given
-    ctx = context_for(program, options)
+    program = unpacked(given) if loaded.is_dump else given
+    ctx = context_for(program, options, given)
     start = time.perf_counter()
     if args.replay:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
@@ -80,9 +71,12 @@ def run(args: argparse.Namespace) -> int:
     choice = choose(given, found, ACCOUNTINGS[options.accounting], is_asked_for=bool(args.replay))
     scheduled = choice.program
     parts = {"before": given, "unfused": program, "after": scheduled}
-    if not is_dump(text):
+    if not loaded.is_dump:
         del parts["unfused"]
     counted = {word: _figures(p, options.accounting) for word, p in parts.items()}
+    # What is counted afterwards is what the kernels do, not what was promised of them.
+    built = run_pipeline(scheduled, ctx, KERNELS)
+    counted["after"] = {**_figures(built, options.accounting), "ops": counted["after"]["ops"]}
     data: dict[str, object] = {
         **counted,
         "policy": options.policy,
@@ -96,37 +90,31 @@ def run(args: argparse.Namespace) -> int:
         "fewest_partitions": len(partitions(with_fewest_partitions(scheduled, options))),
         "seconds": seconds,
     }
-    worse = _worse(choice, program, options, data)
+    worse = _worse(choice, given, program, options, data)
     data["worse"] = [each.to_json() for each in worse]
     notes = [kept_line(choice)] if choice.kept_given else [each.line() for each in worse]
     emit(args.json, data, [*_lines(counted, data), *notes])
-    _write(args, program, scheduled, ctx.journal)
+    outputs.write("-o", show_program(scheduled))
+    if args.save:
+        outputs.write("--save", schedule_of(program, scheduled).to_text())
+    if args.journal:
+        ctx.journal.write(args.journal)
     return 0
 
 
 def _worse(
-    choice: Choice, program: Program, options: Options, data: dict[str, object]
+    choice: Choice, given: Program, program: Program, options: Options, data: dict[str, object]
 ) -> list[Worse]:
     """What is worse than in the file's own schedule, with a policy that would not do it."""
     accounting = ACCOUNTINGS[options.accounting]
 
     def under(policy: str) -> Figures:
-        ctx = context_for(program, options.with_(policy=policy))
+        ctx = context_for(program, options.with_(policy=policy), given)
         return figures(run_pipeline(program, ctx), accounting)
 
     refusals = data["refusals"]
     assert isinstance(refusals, dict)
     return explain_worse(choice, figures(program, accounting), refusals, options.policy, under)
-
-
-def _write(args: argparse.Namespace, program: Program, new: Program, journal: Journal) -> None:
-    if args.out:
-        with open(args.out, "w", encoding="utf-8") as f:
-            f.write(show_program(new))
-    if args.save:
-        schedule_of(program, new).save(args.save)
-    if args.journal:
-        journal.write(args.journal)
 
 
 def _figures(program: Program, accounting: str) -> dict[str, object]:

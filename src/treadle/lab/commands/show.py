@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from treadle.core.journal import Journal
 from treadle.frontends.xla_dump import FILE_KINDS
-from treadle.ir.spec import verify
-from treadle.lab.files import kind_of, program_in, read_text
+from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.summary import Summary, summarise
 
@@ -18,7 +16,7 @@ SHOWN_BY: Mapping[str, str] = {
     "minimalloc_csv": "treadle.lab.show_csv",
     **dict.fromkeys(FILE_KINDS, "treadle.lab.show_xla"),
 }
-"""Kinds that have a page of their own: the module whose `run(text, path, args)` prints it."""
+"""Kinds that have a page of their own: the module whose `run(loaded, args)` prints it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a summary of the file."""
-    text = read_text(args.file)  # once: the file may be a pipe
-    kind = kind_of(text)
-    if kind in SHOWN_BY:
-        code: int = import_module(SHOWN_BY[kind]).run(text, args.file, args)
+    loaded = load(args.file)  # once: the file may be a pipe
+    if loaded.kind in SHOWN_BY:
+        code: int = import_module(SHOWN_BY[loaded.kind]).run(loaded, args)
         return code
-    if kind == "journal":
-        counts = Journal.read(args.file).summary()
+    if loaded.journal is not None:
+        counts = loaded.journal.summary()
         rows = [(k, w, n) for k, part in counts.items() for w, n in part.items()]
         emit(args.json, {"kind": "journal", **counts}, table(rows, ("what", "which", "count")))
         return 0
-    program = verify(program_in(text, args.file))
-    summary = summarise(program)
+    if loaded.schedule is not None:
+        kernels = loaded.schedule.kernels()
+        data = {"kind": "schedule", "kernels": len(kernels), "ops": loaded.ops}
+        of = f"schedule of {loaded.schedule.program}"
+        emit(args.json, data, [f"{of}: {loaded.ops} operations in {len(kernels)} kernels"])
+        return 0
+    summary = summarise(program_of(loaded))
     emit(args.json, {"kind": "program", **summary.to_json()}, _lines(summary))
     return 0
 

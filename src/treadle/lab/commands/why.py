@@ -15,10 +15,10 @@ from treadle.core.errors import UsageError
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
-from treadle.lab.files import read_sound_program, read_text
 from treadle.lab.given_or_new import choose, kept_line
+from treadle.lab.loading import load_program
 from treadle.lab.output import emit
-from treadle.lab.scheduling import context_for, is_dump, options_for
+from treadle.lab.scheduling import context_for, options_for
 from treadle.schedule.explain import PairStory, explain_pair
 from treadle.schedule.policy import POLICIES
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every dependence between the two, direct or along the shortest chain."""
-    program = read_sound_program(args.file)
+    program, loaded = load_program(args.file)
     deps = dependences(program)
     ends = [_leaves(program, name) for name in (args.first, args.second)]
     if args.first == args.second:
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"no direct dependence; a chain of {len(chain)}:", *chain]
     data: dict[str, object] = {"direct": direct, "chain": chain, "ordered": bool(direct or chain)}
     if all(len(end) == 1 for end in ends):
-        text = read_text(args.file)
-        options = options_for(text, args.policy)
-        start = unpacked(program) if is_dump(text) else program
-        story = explain_pair(start, context_for(start, options), ends[0][0], ends[1][0])
+        options = options_for(loaded.text, args.policy)
+        start = unpacked(program) if loaded.is_dump else program
+        ctx = context_for(start, options, program)
+        story = explain_pair(start, ctx, ends[0][0], ends[1][0])
         choice = choose(program, story.scheduled, ACCOUNTINGS[options.accounting])
         data["fusion"] = story.to_json()
         data["kept_given"] = choice.kept_given

@@ -1,0 +1,20 @@
+"""Which devices there are: a kind, and a number where a machine can have several.
+
+A text of another form, or of a kind that no machine has, is a mistake of whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+
+_KINDS = "cpu cuda xpu mps meta mtia hpu xla hip npu ipu privateuseone maia vulkan tpu"
+DEVICE_KINDS = frozenset(_KINDS.split())
+LAST_DEVICE = 127
+"""Programs that come from torch cannot have more: it keeps device numbers in eight bits."""
+_DEVICE = re.compile(r"([a-z]+)(?::([0-9]{1,3}))?", re.ASCII)
+
+
+def is_device(text: str) -> bool:
+    """Whether `text` is a device such as `cpu` or `cuda:1`."""
+    found = _DEVICE.fullmatch(text)
+    return found is not None and found[1] in DEVICE_KINDS and int(found[2] or 0) <= LAST_DEVICE
