@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "the page of a code",
     "env": "environment variables and options",
     "replay": "run a reproducer again",
+    "cache": "compiled code that is kept between runs: show it or clear it",
 }
 
 
