@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from treadle.core.errors import InputError
 from treadle.core.journal_schema import EVERYTHING, HEADER_KEY, SCHEMA_VERSION, find_problem
+from treadle.core.reading import read_bytes
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -61,8 +62,7 @@ def _read_header(path: object, raw: bytes) -> dict[str, Any]:
 
 def _lines(path: str | PathLike[str]) -> list[bytes]:
     try:
-        with open(path, "rb") as file:
-            return file.read().splitlines()
+        return read_bytes(path).splitlines()
     except OSError as error:
         reason = (error.strerror or "an error").lower()
         raise InputError(file=path, expected="a readable journal", found=reason) from error

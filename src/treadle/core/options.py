@@ -212,6 +212,11 @@ def cache_folder(options: Options, environ: Mapping[str, str] = os.environ) -> s
     return os.path.join(caches, "treadle")
 
 
+def no_colour_asked(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user wants plain text everywhere, in the ways most programs know."""
+    return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+
+
 def _bytes_of(name: str, text: str, metadata: Mapping[str, Any]) -> int:
     try:
         return parse_bytes(text)

@@ -14,6 +14,8 @@ from importlib import import_module
 
 from treadle import __version__
 from treadle.core.errors import TreadleError
+from treadle.lab.colour import painted, wants_colour
+from treadle.lab.help import EXIT_CODES, epilog
 
 COMMANDS: Mapping[str, str] = {
     "demo": "run the main job on a built-in program and say what was done",
@@ -28,18 +30,27 @@ COMMANDS: Mapping[str, str] = {
     "env": "environment variables and options",
     "replay": "run a reproducer again",
     "cache": "compiled code that is kept between runs: show it or clear it",
+    "completion": "a script that completes this command in bash, zsh or fish",
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
-        prog="treadle", description="A scheduling compiler for tensor programs."
+        prog="treadle",
+        description="A scheduling compiler for tensor programs.",
+        epilog=f"`treadle COMMAND --help` shows arguments and an example; {EXIT_CODES}",
     )
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
-        sub = commands.add_parser(name, help=summary, description=summary)
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         sub.add_argument("--json", action="store_true", help="print one JSON object")
         import_module(f"treadle.lab.commands.{name}").add_arguments(sub)
     return parser
@@ -56,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json:
             # Scripts read one object from stdout whatever happens.
             print(json.dumps({"ok": False, "errors": [e.render()]}))
-        print(e.render(), file=sys.stderr)
+        print(painted(e.render(), wants_colour(sys.stderr)), file=sys.stderr)
         return e.exit_code
     except BrokenPipeError:
         # The reader went away (`treadle show FILE | head`): nothing to report.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from treadle.core.errors import InputError
+from treadle.core.reading import read_utf8
 from treadle.frontends.inductor_dump import looks_like_dump, parse_dump
 from treadle.frontends.inductor_dump.import_program import import_program
 from treadle.frontends.xla_dump import kind_of_text
@@ -16,18 +17,11 @@ from treadle.ir.text import parse_program
 from treadle.memory.csvio import looks_like_csv
 from treadle.schedule.record import KEY
 
-MAX_BYTES = 1 << 30
-
 
 def read_text(path: str) -> str:
-    """The text of a file, or one InputError."""
+    """The text of a file, or of standard input (`-`), or one InputError."""
     try:
-        if os.path.getsize(path) > MAX_BYTES:
-            raise InputError(
-                file=path, expected="a file of at most 1 GiB", found="a larger one", code="TXT002"
-            )
-        with open(path, encoding="utf-8", newline="") as f:
-            return f.read()
+        return read_utf8(path)
     except OSError as e:
         found = e.strerror or str(e)
         raise InputError(

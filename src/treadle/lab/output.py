@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+
+from treadle.lab.colour import painted, wants_colour
 
 
 def emit(as_json: bool, data: Mapping[str, object], lines: Iterable[str]) -> None:
@@ -11,8 +14,9 @@ def emit(as_json: bool, data: Mapping[str, object], lines: Iterable[str]) -> Non
     if as_json:
         print(json.dumps(data, indent=2))
     else:
+        colour = wants_colour(sys.stdout)
         for line in lines:
-            print(line)
+            print(painted(line, colour))
 
 
 def table(

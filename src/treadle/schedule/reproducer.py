@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 
 from treadle.core.errors import InputError, TreadleError
 from treadle.core.options import Options
+from treadle.core.reading import read_utf8
 from treadle.ir.program import Program
 from treadle.ir.text import parse_program, show_program
 
@@ -53,8 +54,7 @@ def write_reproducer(
 def read_reproducer(path: str) -> Reproducer:
     """The reproducer in a file; one InputError if it is none."""
     try:
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
+        text = read_utf8(path).replace("\r\n", "\n")
     except OSError as e:
         raise _bad(path, "a readable file", e.strerror or str(e)) from None
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from treadle.ir.spec import violations
 from treadle.ir.text import parse_program, show_program
 from treadle.lab import check_xla
 from treadle.lab.files import kind_of, read_program, read_text
+from treadle.lab.help import ANY_FILE
 from treadle.lab.output import emit
 from treadle.lab.summary import summarise
 
@@ -23,7 +24,7 @@ SHOWN_ERRORS = 50
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `check`."""
-    parser.add_argument("files", metavar="FILE", nargs="+")
+    parser.add_argument("files", metavar="FILE", nargs="+", help=ANY_FILE)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from treadle.core.journal import Journal
 from treadle.ir.program import Program
 from treadle.ir.spec import verify
 from treadle.lab.files import kind_of, program_in, read_text
+from treadle.lab.help import COMPARED_FILE
 from treadle.lab.output import emit, table
 from treadle.schedule.record import Schedule
 
@@ -22,8 +23,8 @@ FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `diff`."""
-    parser.add_argument("first", metavar="A")
-    parser.add_argument("second", metavar="B")
+    parser.add_argument("first", metavar="A", help=COMPARED_FILE)
+    parser.add_argument("second", metavar="B", help="another file of the same kind")
     parser.add_argument(
         "--accounting", choices=sorted(ACCOUNTINGS), default="dump", help="how bytes are counted"
     )

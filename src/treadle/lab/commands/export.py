@@ -10,12 +10,13 @@ from treadle.core.errors import InputError
 from treadle.frontends.inductor_dump import export_program, print_dump
 from treadle.frontends.inductor_dump.dialect import DIALECTS
 from treadle.lab.files import read_sound_program
+from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.output import emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `export`."""
-    parser.add_argument("file", metavar="FILE", help="a Treadle program or a dump")
+    parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
     parser.add_argument("-o", dest="out", metavar="OUT", help="write here instead of to stdout")
     parser.add_argument(
         "--dialect", choices=sorted(DIALECTS), default="2.13", help="as which torch version writes"

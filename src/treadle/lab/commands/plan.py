@@ -8,7 +8,9 @@ from importlib import import_module
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.core.errors import InputError
+from treadle.lab.arguments import byte_count
 from treadle.lab.files import kind_of, read_text
+from treadle.lab.help import PLANNED_FILE
 from treadle.memory.portfolio import EFFORTS
 
 PLANNED_BY: Mapping[str, str] = {
@@ -23,12 +25,21 @@ PLANNED_BY: Mapping[str, str] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `plan`."""
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--capacity", type=_whole, metavar="BYTES", help="the arena's limit")
+    parser.add_argument("file", metavar="FILE", help=PLANNED_FILE)
+    parser.add_argument(
+        "--capacity", type=byte_count, metavar="BYTES", help="the arena's limit, e.g. 16MiB"
+    )
     parser.add_argument("--seconds", type=float, metavar="S", help="wall time to spend at most")
     parser.add_argument("--steps", type=_whole, metavar="N", help="search nodes to visit at most")
-    parser.add_argument("--effort", choices=tuple(EFFORTS), default="balanced")
-    parser.add_argument("--seed", type=_whole, default=0, help="start of pseudo-random choices")
+    parser.add_argument(
+        "--effort",
+        choices=tuple(EFFORTS),
+        default="balanced",
+        help="how hard to search (default: balanced)",
+    )
+    parser.add_argument(
+        "--seed", type=_whole, default=0, help="start of pseudo-random choices (default: 0)"
+    )
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the plan as CSV here")
     parser.add_argument("--svg", metavar="OUT", help="draw the plan here")
     parser.add_argument("--map", action="store_true", help="draw the plan as text")
@@ -48,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="outputs lie in the arena, apart, or apart and take temporaries in before their birth",
     )
     of_programs.add_argument(
-        "--alignment", type=_whole, metavar="BYTES", help="of offsets (default: by device)"
+        "--alignment", type=byte_count, metavar="BYTES", help="of offsets (default: by device)"
     )
 
 

@@ -18,6 +18,7 @@ from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.lab.files import kind_of, read_sound_program, read_text
+from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.output import emit, human_bytes, table
 from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.pipeline import run_pipeline
@@ -30,7 +31,7 @@ FIGURES = ("ops", "kernels", "bytes_moved", "peak_bytes", "peak_lower_bound", "p
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `schedule`."""
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the scheduled program here")
     parser.add_argument("--save", metavar="FILE", help="write the schedule as data here")
     parser.add_argument("--replay", metavar="FILE", help="apply a saved schedule, do not search")

@@ -10,6 +10,7 @@ from treadle.core.journal import Journal
 from treadle.frontends.xla_dump import FILE_KINDS
 from treadle.ir.spec import verify
 from treadle.lab.files import kind_of, program_in, read_text
+from treadle.lab.help import ANY_FILE
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.summary import Summary, summarise
 
@@ -23,7 +24,9 @@ SHOWN_BY: Mapping[str, str] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `show`."""
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "file", metavar="FILE", help=f"{ANY_FILE}: the kind is found from the content"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

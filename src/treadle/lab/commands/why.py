@@ -18,6 +18,7 @@ from treadle.core.suggest import suggestion_notes
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.lab.files import read_sound_program
+from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.output import emit
 from treadle.schedule.explain import PairStory, explain_pair
 from treadle.schedule.policy import POLICIES
@@ -25,9 +26,9 @@ from treadle.schedule.policy import POLICIES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `why`."""
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("first", metavar="A")
-    parser.add_argument("second", metavar="B")
+    parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
+    parser.add_argument("first", metavar="A", help="an operation of the program, by name")
+    parser.add_argument("second", metavar="B", help="another operation, or a group")
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
 
 
