@@ -29,7 +29,7 @@ from treadle.core.toolchain import why_not_compiled
 from treadle.frontends.torch import compat, log
 from treadle.frontends.torch.lowering import Lowered, lower_graph
 from treadle.frontends.torch.memory_owners import Owner, owners_of_inputs, owners_of_outputs
-from treadle.frontends.torch.origins import origins_of, source_line
+from treadle.frontends.torch.origins import Provenance, source_line
 from treadle.frontends.torch.runner import Runner
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
@@ -65,6 +65,8 @@ class Settings:
     """Called with every graph that was lowered."""
     report: Callable[[Built], None] | None = None
     """Called with every graph that was compiled."""
+    called_from: str | None = None
+    """The user's line that asked, for what has no line of its own."""
 
     @property
     def wants_errors(self) -> bool:
@@ -104,6 +106,9 @@ class Saved:
     """What a forward graph leaves for its backward graph, by the node that made it."""
 
     owners: dict[str, Owner] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    """What the user calls the inputs, in order."""
+    forward: Provenance | None = None
 
 
 class _ByText:
@@ -166,8 +171,11 @@ def _build(
         settings.observe(lowered)
     runner = make_runner(lowered, settings)
     runner.owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
-    runner.sources = {n.name: origins_of(n) for n in gm.graph.nodes if n.op == "call_function"}
+    runner.provenance = Provenance(
+        gm.graph, settings.called_from, () if name == "backward" else saved.inputs, saved.forward
+    )
     if name == "forward":
+        saved.forward = runner.provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
     made = _made(_ByText(lowered.program), settings.options)
