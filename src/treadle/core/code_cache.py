@@ -79,6 +79,15 @@ class CodeCache:
             os.utime(os.path.join(place, ABOUT))
         return os.path.join(place, CODE)
 
+    def problem(self) -> str | None:
+        """Why nothing in the folder may be used, if that is so."""
+        try:
+            if os.path.lexists(self.folder):
+                self._check_folders()
+        except UsageError as e:
+            return e.message
+        return None
+
     def is_whole(self, key: str) -> bool:
         """Whether the entry may be loaded: ours alone, and exactly what was put there."""
         return _is_whole(os.path.join(self.folder, key))

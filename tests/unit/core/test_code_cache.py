@@ -276,3 +276,10 @@ def test_the_command_names_a_folder_that_cannot_be_used(
     assert main(["cache", "clear"]) == 0  # nothing is there
     assert main(["cache", "show"]) == 2
     assert "TOOL004" in capsys.readouterr().err
+    open_to_all = tmp_path / "open"
+    kept(CodeCache(str(open_to_all), 1 << 20), f"{1:040x}", b"one")
+    open_to_all.chmod(0o777)
+    monkeypatch.setenv("TREADLE_CACHE_DIR", str(open_to_all))
+    assert main(["cache"]) == 1
+    assert "others may write to it" in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 2

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,26 @@ def test_colours_are_for_terminals_only(folder: Path) -> None:
 def test_codes_stand_out_and_plain_text_stays_plain() -> None:
     assert painted("IR012: outside", True) == "\033[36mIR012\033[0m: outside"
     assert painted("IR012: outside", False) == "IR012: outside"
+
+
+@pytest.mark.parametrize("command", ["show", "schedule", "check", "plan"])
+def test_a_pipe_is_read_once_however_often_a_command_looks(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    content = (folder / "program.txt").read_bytes()
+    writer = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+    writer.start()
+    assert main([command, str(pipe)]) == 0
+    writer.join(10)
+    assert not writer.is_alive()
+    assert capsys.readouterr().out
+
+
+def test_input_without_end_is_refused_with_the_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("treadle.core.reading.MAX_BYTES", 1 << 20)  # as soon as that
+    assert main(["show", "/dev/zero"]) == 2
+    assert "/dev/zero: expected a file of at most 1 GiB" in capsys.readouterr().err

@@ -27,15 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show or clear the cache of compiled code."""
+    """Show or clear the cache of compiled code; exit 1 if what is there may not be used."""
     options = Options.from_env()
     cache = code_cache(options)
     if args.action == "clear":
         return _clear(cache, args.json)
-    entries = cache.entries()
+    entries, problem = cache.entries(), cache.problem()
     # Verified one by one, as before loading: what is damaged is replaced when it is next needed.
     sound = [entry for entry in entries if cache.is_whole(entry.key)]
     data: dict[str, object] = {
+        "ok": problem is None,
+        "errors": [problem] if problem else [],
         "folder": cache.folder,
         "limit": cache.limit,
         "bytes": sum(entry.bytes for entry in entries),
@@ -43,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
         "refused": len(entries) - len(sound),
         "entries": [{"key": e.key, "bytes": e.bytes, "used": int(e.used)} for e in entries],
     }
-    emit(args.json, data, _lines(cache, options, entries, len(sound)))
-    return 0
+    lines = _lines(cache, options, entries, len(sound))
+    emit(args.json, data, [*lines, problem] if problem else lines)
+    return 0 if problem is None else 1
 
 
 def _lines(cache: CodeCache, options: Options, entries: list[Entry], sound: int) -> list[str]:
