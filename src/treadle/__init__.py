@@ -21,6 +21,10 @@ __all__ = ["__version__", "compile", "explain", "memory_of", "plan"]
 FROM_TORCH = ("compile", "explain", "memory_of", "plan")
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name not in FROM_TORCH:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")

@@ -463,11 +463,27 @@ def test_a_graph_that_cannot_be_compiled_still_runs(monkeypatch: pytest.MonkeyPa
         compiled(lambda x: x * 31 + 2)(x)
 
 
-def test_without_a_c_compiler_torch_runs_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "make_runner", lambda lowered, settings: None)
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [
+        ({"cc": "no-such-compiler"}, r"no C compiler was found \(looked for: no-such-compiler\)"),
+        ({"cc": "false"}, r"the C compiler failed: exit code 1.*TOOL002"),
+        ({"cache_dir": __file__ + "/cache"}, r"the cache folder cannot be used.*TOOL004"),
+    ],
+)
+def test_without_machine_code_torch_runs_the_graph_and_the_cause_is_named(
+    setting: dict[str, str], cause: str
+) -> None:
     x = torch.randn(3)
-    with pytest.warns(UserWarning, match="TOR003"):
-        close(torch.compile(lambda x: x * 3, backend="treadle")(x), x * 3)
+    with pytest.warns(UserWarning, match="TOR003.*" + cause) as caught:
+        found = torch.compile(lambda x: x * 3, backend="treadle", options=setting)(x)
+    close(found, x * 3)
+    assert not [w for w in caught if "RUN011" in str(w.message)]  # not run by the interpreter
+    if "no C compiler" not in cause:
+        assert not [w for w in caught if "no C compiler" in str(w.message)]
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="TOR003.*" + cause):
+        torch.compile(lambda x: x * 3, backend="treadle", options={**setting, "strict": True})(x)
 
 
 def test_a_graph_on_another_device_is_left_to_torch() -> None:

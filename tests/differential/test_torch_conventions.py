@@ -201,6 +201,45 @@ def test_an_index_out_of_range_is_an_index_error_at_the_users_line(index: list[i
     assert run(torch.zeros(4), torch.tensor([3, -1])).tolist() == [1.0, 1.0]
 
 
+def gathered(t: Any, i: Any) -> Any:
+    wide = (t * 2).exp()
+    near = wide.gather(0, i)  # blamed, although the softmax is what runs
+    return torch.softmax(near + wide[:2], -1)
+
+
+def judged(t: Any, i: Any) -> Any:
+    scores = t * 3
+    return torch.nn.functional.cross_entropy(scores, i[:, 0])
+
+
+def placed(t: Any, i: Any) -> Any:
+    made = t.cos()
+    made = made.scatter(0, i, 1.0)
+    return made.sum(0) * 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [gathered, judged, placed])
+def test_an_index_error_names_the_line_of_the_index_wherever_it_was_fused(
+    function: Any, dynamic: bool
+) -> None:
+    torch._dynamo.reset()
+    run = torch.compile(function, backend="treadle", dynamic=dynamic, options={"strict": True})
+    index = torch.full((2, 3), 7)
+    with pytest.raises(IndexError, match="RUN00") as caught:
+        run(torch.randn(2 if function is judged else 4, 3), index)
+    line = function.__code__.co_firstlineno + 2
+    assert f"your line: test_torch_conventions.py:{line}" in str(caught.value)
+
+
+def test_an_index_error_in_a_model_without_lines_of_its_own_names_the_module() -> None:
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Linear(4, 2))
+    with pytest.raises(IndexError, match="RUN004") as caught:
+        torch.compile(model, backend="treadle")(torch.tensor([3, 11]))
+    assert "in your model: module 0 (Embedding)" in str(caught.value)
+
+
 def test_a_failed_assertion_is_a_runtime_error_as_in_eager() -> None:
     def function(x: Any) -> Any:
         torch._assert_async((x > 0).all(), "x must be positive")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -213,3 +215,149 @@ def test_importing_treadle_imports_neither_torch_nor_numpy() -> None:
         " treadle.plan; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ------------------------------------------------------------------------ reports for people
+
+
+def layers() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+
+
+class Tower(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.body = torch.nn.Embedding(10, 16), layers()
+
+    def forward(self, at: Any) -> Any:
+        x = self.words(at)
+        return self.body(x)
+
+
+def test_printed_reports_are_tables_with_the_users_lines_and_modules() -> None:
+    x = torch.randn(8, 16)
+    report = treadle.plan(layers(), x)
+    here = f"test_torch_report.py:{sys._getframe().f_lineno - 1}"
+    text = str(report)
+    assert text == repr(report)
+    assert "compat.py" not in text
+    assert text.startswith("memory of 2 graphs: at most ")
+    for words in ("graph", "lower bound", "held at the peak of backward:", "0.weight"):
+        assert words in text
+    assert f"{here}, 0 (Linear)" in text
+    assert f"{here}, 1 (GELU)" in text
+    assert max(map(len, text.splitlines())) < 120
+    widths = {len(line) - len(line.lstrip()) for line in text.splitlines()[1:4]}
+    assert widths == {2}
+
+
+def test_lines_inside_of_a_model_come_before_the_line_that_called_it() -> None:
+    report = treadle.plan(Tower(), torch.tensor([3, 4]))
+    first = Tower.forward.__code__.co_firstlineno
+    pieces = [p for g in report for p in g.breakdown]
+    lines = {p.source for p in pieces if p.source}
+    assert lines == {f"test_torch_report.py:{first + 1}", f"test_torch_report.py:{first + 2}"}
+    assert {p.module for p in pieces if p.operator == "aten.addmm.default"} <= {
+        "body.0 (Linear)",
+        "body.2 (Linear)",
+    }
+    assert "words.weight" in {p.name for p in pieces}
+
+
+def test_every_report_is_used_alike() -> None:
+    x = torch.randn(8, 16)
+    options = {"policy": "memory"}
+    fast = treadle.compile(layers(), options=options, mode="default", dynamic=False)
+    fast(x).sum().backward()
+    reports = [
+        treadle.plan(layers(), x, options=options, mode="default", dynamic=False, fullgraph=True),
+        treadle.explain(layers(), x, options=options, mode="default", dynamic=False),
+        fast.memory,
+        treadle.memory_of(fast),
+    ]
+    for report in reports:
+        assert [g.name for g in report] == ["forward", "backward"]
+        assert len(report) == len(report.graphs) == 2
+        assert report["forward"] == report[0]
+        assert report.peak_bytes == max(g.peak_bytes for g in report)
+        assert report.arena_bytes == max(g.arena_bytes for g in report)
+        assert report.is_whole
+        assert not report.breaks
+        assert json.loads(json.dumps(report.to_json()))["peak_bytes"] == report.peak_bytes
+        assert "\n  " in str(report)
+        assert "\n  " in str(report[0])
+        page = report._repr_html_()
+        assert page.count("<table>") == page.count("</table>") >= 1
+        assert "forward" in page
+    assert len({report.peak_bytes for report in reports}) == 1
+
+
+def test_an_explanation_prints_calls_and_what_refusals_mean() -> None:
+    text = str(treadle.explain(rows, *given()))
+    assert "aten.mm.default" in text
+    assert "no lowering" in text
+    assert "what it says" in text
+    broken = str(treadle.explain(broken_in_two, torch.randn(4, 4)))
+    assert "graph breaks:" in broken
+    assert "run=True sees them" in broken
+    assert "test_torch_report.py:" in broken
+
+
+def test_html_of_a_report_is_escaped() -> None:
+    class Odd(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.cumsum(0)
+
+    Odd.__name__ = "<script>"
+    model = torch.nn.Sequential(Odd(), torch.nn.Linear(4, 2))
+    page = treadle.plan(model, torch.randn(3, 4))._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_model_that_is_compiled_already_can_be_planned_and_explained() -> None:
+    x = torch.randn(8, 16)
+    model = layers()
+    fast = treadle.compile(model)
+    assert treadle.plan(fast, x).peak_bytes == treadle.plan(model, x).peak_bytes
+    assert treadle.explain(fast, x).kernels == treadle.explain(model, x).kernels
+    assert len(fast.memory) == 0  # and nothing of it was run
+    assert str(fast.memory).startswith("memory of no graph so far")
+
+
+def test_the_package_shows_its_public_names_and_no_others() -> None:
+    assert dir(treadle) == ["__version__", "compile", "explain", "memory_of", "plan"]
+    assert all(getattr(treadle, name) is not None for name in dir(treadle))
+
+
+def run_in_another_process(content: bytes) -> Any:
+    code = (
+        "import pickle, sys, torch\n"
+        "model, x = pickle.load(sys.stdin.buffer)\n"
+        "y = model(x)\n"
+        "pickle.dump((y.detach(), model.memory.peak_bytes), sys.stdout.buffer)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_compiled_module_is_pickled_and_copied_as_torchs_are(used: bool) -> None:
+    x = torch.randn(8, 16)
+    fast = treadle.compile(layers(), policy="memory", strict=True)
+    if used:
+        fast(x)
+    expected = fast._orig_mod(x)
+    again = pickle.loads(pickle.dumps(fast))
+    for made in (again, copy.deepcopy(fast)):
+        assert type(made) is type(fast)
+        torch.testing.assert_close(made(x), expected)
+        assert len(made.memory) == 1
+        assert made.memory is not fast.memory
+        assert made.memory._settings.options.policy == "memory"
+    y, peak = run_in_another_process(pickle.dumps((fast, x)))
+    torch.testing.assert_close(y, expected.detach())
+    assert peak == again.memory.peak_bytes
+    holder = torch.nn.ModuleDict({"inner": fast})
+    torch.testing.assert_close(pickle.loads(pickle.dumps(holder))["inner"](x), expected)

@@ -31,7 +31,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         """\
 OPT001: unknown option 'chek'
   did you mean: check
-  known options: accounting, cache_dir, cc, check, cost_file, debug, dump, dump_pass, \
+  known options: accounting, cache_dir, cache_limit, cc, check, cost_file, debug, dump, dump_pass, \
 explain, memory_limit, policy, seed, stop_after, strict, target
   read more: treadle explain OPT001""",
     ),

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from treadle.core.sizes import FORMS, parse_bytes
+
 
 class Allowed(Protocol):
     """The values one option accepts."""
@@ -47,6 +49,25 @@ class WholeNumber:
         if not re.fullmatch(r"-?[0-9]+", text.strip(), re.ASCII):
             raise ValueError(text)
         return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCount:
+    """A number of bytes from `low` up; text such as `16MiB` stands for one."""
+
+    low: int
+
+    def describe(self) -> str:
+        """Return the forms as a phrase."""
+        return f"{FORMS}, at least {self.low}"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is an int in range; True is not a number here."""
+        return type(value) is int and self.low <= value
+
+    def parse(self, text: str) -> int:
+        """Return the number of bytes."""
+        return parse_bytes(text)
 
 
 @dataclass(frozen=True, slots=True)

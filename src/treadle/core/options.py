@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from treadle.core.errors import UsageError
-from treadle.core.option_values import Allowed, Choice, Flag, Pattern, Text, WholeNumber
+from treadle.core.option_values import Allowed, ByteCount, Choice, Flag, Pattern, Text, WholeNumber
+from treadle.core.sizes import parse_bytes
 from treadle.core.suggest import nearest, suggestion_notes
 
 PREFIX = "TREADLE_"
@@ -92,7 +93,7 @@ class Options:
         None,
         "bytes that a graph of torch's may hold at once in training: as far as it takes, the"
         " backward computes activations again instead of keeping them",
-        WholeNumber(1),
+        ByteCount(1),
         "TREADLE_MEMORY_LIMIT",
     )
     explain: bool = _option(
@@ -131,13 +132,23 @@ class Options:
         Text("a folder"),
         "TREADLE_CACHE_DIR",
     )
+    cache_limit: int = _option(
+        1 << 30,
+        "bytes of compiled code to keep; what was not used for longest goes first",
+        ByteCount(0),
+        "TREADLE_CACHE_LIMIT",
+    )
 
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
             if value is None and one.default is None:
                 continue
-            if not one.metadata["allowed"].accepts(value):
+            allowed = one.metadata["allowed"]
+            if isinstance(allowed, ByteCount) and isinstance(value, str):
+                value = _bytes_of(one.name, value, one.metadata)
+                object.__setattr__(self, one.name, value)
+            if not allowed.accepts(value):
                 raise _bad_value(f"option {one.name}", value, one.metadata)
 
     @classmethod
@@ -203,9 +214,21 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> dict[str, tupl
 def cache_folder(options: Options, environ: Mapping[str, str] = os.environ) -> str:
     """The folder for compiled code: the option, or the place where this user keeps caches."""
     if options.cache_dir is not None:
-        return options.cache_dir
+        return os.path.expanduser(options.cache_dir)
     caches = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(caches, "treadle")
+
+
+def no_colour_asked(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user wants plain text everywhere, in the ways most programs know."""
+    return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+
+
+def _bytes_of(name: str, text: str, metadata: Mapping[str, Any]) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        raise _bad_value(f"option {name}", text, metadata) from None
 
 
 def _refuse_unknown(values: Mapping[str, object]) -> None:

@@ -1,12 +1,13 @@
-"""Reading what the user names: a file, or `-` for standard input; never more than a stated size."""
+"""Reading what a user names: a file, a pipe, or standard input (`-`), up to a stated size."""
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from errno import EBADF
 from functools import lru_cache
-from os import PathLike, fspath
-from typing import Any
+from typing import IO, Any
 
 from treadle.core.errors import InputError
 
@@ -15,29 +16,24 @@ MAX_BYTES = 256 << 20
 """Larger than any dump seen so far by a factor of twenty, and still read in seconds."""
 
 
-def read_bytes(path: str | PathLike[str]) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """All bytes of the file, or of standard input; OSError, or InputError if there are too many."""
-    if fspath(path) == STANDARD_INPUT:
-        content = _all_of(sys.stdin)
-    else:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)  # a device or a pipe may never end
-    if len(content) > MAX_BYTES:
-        raise InputError(
-            file=path,
-            expected=f"a file of at most {MAX_BYTES >> 20} MiB",
-            found="a larger one",
-            code="TXT002",
-        )
-    return content
+    name = os.fspath(path)
+    if name == STANDARD_INPUT:
+        return _all_of(sys.stdin)
+    about = os.stat(name)
+    if stat.S_ISFIFO(about.st_mode):
+        return _all_of_pipe(name, about.st_dev, about.st_ino)
+    with open(name, "rb") as file:
+        return _limited(file, name)
 
 
-def read_utf8(path: str | PathLike[str]) -> str:
+def read_utf8(path: str | os.PathLike[str]) -> str:
     """The text, its line ends as they are; also raises UnicodeDecodeError if it is not UTF-8."""
     return read_bytes(path).decode("utf-8")
 
 
-def read_text(path: str | PathLike[str], code: str = "TXT002") -> str:
+def read_text(path: str | os.PathLike[str], code: str = "TXT002") -> str:
     """The text of a file, or one InputError that says why there is none."""
     try:
         content = read_bytes(path)
@@ -57,11 +53,32 @@ def read_text(path: str | PathLike[str], code: str = "TXT002") -> str:
     return text
 
 
+# A command may look at its input twice, a pipe gives it once: what came last is kept.
+
+
 @lru_cache(maxsize=1)
 def _all_of(stream: Any) -> bytes:
-    """What a stream holds, kept: a command may look at its input twice, a pipe gives it once."""
     if stream is None:
         raise OSError(EBADF, "standard input is closed")
     raw = getattr(stream, "buffer", None)
-    content = raw.read(MAX_BYTES + 1) if raw is not None else stream.read().encode("utf-8")
-    return bytes(content)
+    if raw is None:  # a stand-in without bytes
+        return bytes(stream.read().encode("utf-8"))
+    return _limited(raw, STANDARD_INPUT)
+
+
+@lru_cache(maxsize=2)  # `diff` compares two
+def _all_of_pipe(name: str, device: int, inode: int) -> bytes:
+    with open(name, "rb") as file:
+        return _limited(file, name)
+
+
+def _limited(file: IO[bytes], name: str) -> bytes:
+    content = file.read(MAX_BYTES + 1)  # a device may never end
+    if len(content) > MAX_BYTES:
+        raise InputError(
+            file=name,
+            expected=f"a file of at most {MAX_BYTES >> 20} MiB",
+            found="a larger one",
+            code="TXT002",
+        )
+    return content

@@ -16,6 +16,8 @@ from importlib import import_module
 from treadle import __version__
 from treadle.core.errors import InternalError, TreadleError, UsageError
 from treadle.core.options import Options
+from treadle.lab.colour import painted, wants_colour
+from treadle.lab.help import EXIT_CODES, epilog
 from treadle.lab.progress import progress
 
 COMMANDS: Mapping[str, str] = {
@@ -23,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "what is in a file",
     "check": "read, print back, verify and re-derive; exit 1 on any difference",
     "schedule": "run the passes on a program; before and after",
+    "kernels": "the kernels of a program: nests, bytes, predicted time",
     "plan": "static memory plan: total, lower bound, gap",
     "export": "write a program as a TorchInductor dump",
     "why": "why one operation must follow another, and why two are (not) one kernel",
@@ -30,6 +33,8 @@ COMMANDS: Mapping[str, str] = {
     "explain": "the page of a code",
     "env": "environment variables and options",
     "replay": "run a reproducer again",
+    "cache": "compiled code that is kept between runs: show it or clear it",
+    "completion": "a script that completes this command in bash, zsh or fish",
 }
 
 
@@ -39,12 +44,20 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     Arguments come from the command's file, and loading all of them takes longer than most work.
     """
     parser = argparse.ArgumentParser(
-        prog="treadle", description="A scheduling compiler for tensor programs."
+        prog="treadle",
+        description="A scheduling compiler for tensor programs.",
+        epilog=f"`treadle COMMAND --help` shows arguments and an example; {EXIT_CODES}",
     )
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
-        sub = commands.add_parser(name, help=summary, description=summary)
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         sub.add_argument("--json", action="store_true", help="print one JSON object")
         if only is None or name == only:
             import_module(f"treadle.lab.commands.{name}").add_arguments(sub)
@@ -117,7 +130,7 @@ def _report(error: TreadleError, as_json: bool) -> int:
         # Scripts read one object from stdout whatever happens.
         errors = getattr(error, "errors", None) or [error.render()]
         print(json.dumps({"ok": False, "errors": list(errors)}))
-    print(error.render(), file=sys.stderr)
+    print(painted(error.render(), wants_colour(sys.stderr)), file=sys.stderr)
     return error.exit_code
 
 

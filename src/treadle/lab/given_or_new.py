@@ -79,13 +79,18 @@ class Worse:
 
 
 def choose(
-    given: Program, new: Program, accounting: Accounting, *, is_asked_for: bool = False
+    given: Program,
+    new: Program,
+    built: Program,
+    accounting: Accounting,
+    *,
+    is_asked_for: bool = False,
 ) -> Choice:
     """The new schedule, unless it is nowhere better than the given one and somewhere worse.
 
-    One that the user asked for (a saved schedule, applied again) is given in any case.
+    It is judged by what its kernels, `built`, do, not by what was promised of them. One that the user asked for (a saved schedule, applied again) is given in any case.
     """
-    mine, theirs = figures(new, accounting), figures(given, accounting)
+    mine, theirs = figures(built, accounting), figures(given, accounting)
     pairs = [(_value(mine, name), _value(theirs, name)) for name in JUDGED]
     keep = all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
     keep = keep and not is_asked_for

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from treadle.core.options import Options
-from treadle.core.toolchain import compile_shared
+from treadle.core.toolchain import load_shared
 from treadle.core.verdict import Verdict, no
 from treadle.memory.line import Line
 from treadle.memory.search_python import Way
@@ -109,10 +109,8 @@ def native_line(line: Line, options: Options) -> Native | Verdict:
     if highest >= HUGE_ADDRESS // 2:
         return no("TOOL003", bytes=sum(item.size for item in line.items))
     source = files("treadle.memory").joinpath("search.c").read_text("utf-8")
-    made = compile_shared(source, flags=FLAGS, options=options)
-    if not made.verdict:
-        return made.verdict
-    return Native(ctypes.CDLL(made.path), line)
+    loaded = load_shared(source, flags=FLAGS, options=options)
+    return Native(loaded.library, line) if loaded.verdict else loaded.verdict
 
 
 def _microseconds(seconds: float | None) -> int:

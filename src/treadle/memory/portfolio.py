@@ -106,7 +106,7 @@ def solve(
         seconds = DEFAULT_SECONDS
     nodes = EFFORTS[effort].nodes if steps is None else steps
     deadline = None if seconds is None else began + seconds
-    options = ctx.options if ctx else Options()
+    options = ctx.options if ctx else Options.from_env()
     budget = search.Budget(nodes, deadline)
     line = line_of(problem)
     parts = [_Part(part, numbers) for part, numbers in split(line)]

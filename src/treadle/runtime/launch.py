@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from treadle.codegen.c.sites import Site
 from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, FLAGS, LIBRARIES, Unit
 from treadle.core.options import Options
-from treadle.core.toolchain import compile_shared
+from treadle.core.toolchain import load_shared
 from treadle.core.verdict import Verdict
 
 
@@ -51,7 +51,5 @@ class Kernels:
 def load_kernels(unit: Unit, options: Options, optimise: int = 2) -> tuple[Kernels | None, Verdict]:
     """Compile and load a unit; without kernels, the verdict says why there are none."""
     flags = (*FLAGS, f"-O{optimise}", *LIBRARIES)
-    made = compile_shared(unit.text, flags=flags, options=options)
-    if not made.verdict:
-        return None, made.verdict
-    return Kernels(ctypes.CDLL(made.path), unit.sites), made.verdict
+    loaded = load_shared(unit.text, flags=flags, options=options)
+    return (Kernels(loaded.library, unit.sites) if loaded.verdict else None), loaded.verdict

@@ -27,6 +27,8 @@ from treadle.codegen.host import (
 )
 from treadle.codegen.lower import lower
 from treadle.core.options import Options
+from treadle.core.toolchain import why_not_compiled
+from treadle.core.verdict import YES, Verdict
 from treadle.index import Symbol
 from treadle.ir.program import Program
 from treadle.ir.types import BufferKind
@@ -83,7 +85,10 @@ class CompiledProgram:
         kernels: Kernels | None,
         plan: Any,
         externs: Mapping[str, ExternFn],
+        verdict: Verdict = YES,
     ) -> None:
+        self.verdict = verdict
+        """Why there is machine code, or none."""
         self.host, self.unit, self.kernels = host, unit, kernels
         self.program = host.program
         self.externs, self._plan = dict(externs), plan
@@ -289,14 +294,29 @@ def compile_program(
     calls by target, before the reference's own. `optimise` is the C compiler's level, 0 to 3:
     results do not depend on it.
     """
+    compiled = build_program(
+        program, plan=plan, externs=externs, options=options, optimise=optimise
+    )
+    if not compiled.is_compiled:
+        words = "the interpreter runs this program, slowly, because"
+        reason = why_not_compiled(compiled.verdict)
+        warnings.warn(f"{NOT_COMPILED}: {words} {reason}", stacklevel=2)
+    return compiled
+
+
+def build_program(
+    program: Program,
+    *,
+    plan: Any = None,
+    externs: Mapping[str, ExternFn] | None = None,
+    options: Options | None = None,
+    optimise: int = 2,
+) -> CompiledProgram:
+    """What `compile_program` gives, without a warning if C was not compiled: see `verdict`."""
     host = lower(program)
     unit = write_unit(host)
     kernels, verdict = load_kernels(unit, options or Options.from_env(), optimise)
-    if kernels is None:
-        reason = ", ".join(f"{key}: {value}" for key, value in verdict.facts.items())
-        words = "the interpreter runs this program, slowly, because C was not compiled"
-        warnings.warn(f"{NOT_COMPILED}: {words} ({verdict.code} {reason})", stacklevel=2)
-    return CompiledProgram(host, unit, kernels, plan, externs or {})
+    return CompiledProgram(host, unit, kernels, plan, externs or {}, verdict)
 
 
 NOT_COMPILED = "RUN011"

@@ -23,7 +23,7 @@ from treadle.ir.program import Program
 from treadle.ir.text import parse_program, show_program
 
 VERSION = 1
-KEPT_OPTIONS = ("check", "seed", "stop_after", "policy", "accounting")
+KEPT_OPTIONS = ("check", "seed", "stop_after", "policy", "accounting", "target")
 """What the runner and the passes read. The others name commands and files of one machine (`cc`,
 `cache_dir`, `cost_file`, `dump`): a file from elsewhere must not choose those."""
 
@@ -57,7 +57,7 @@ def write_reproducer(
 
 def read_reproducer(path: str) -> Reproducer:
     """The reproducer in a file; one InputError if it is none."""
-    text = read_text(path, "PIPE003")
+    text = read_text(path, "PIPE003").replace("\r\n", "\n")
     first, _, rest = text.partition("\n")
     try:
         header = json.loads(first)

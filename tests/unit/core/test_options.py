@@ -20,6 +20,7 @@ VARIABLES = {
     "TREADLE_STRICT": ("strict", "1", True),
     "TREADLE_MEMORY_LIMIT": ("memory_limit", "1000", 1000),
     "TREADLE_CACHE_DIR": ("cache_dir", "kernels", "kernels"),
+    "TREADLE_CACHE_LIMIT": ("cache_limit", "2MiB", 2 << 20),
     "CC": ("cc", "clang", "clang"),
 }
 
@@ -32,6 +33,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "policy": "balanced",
         "accounting": "ours",
         "cache_dir": None,
+        "cache_limit": 1 << 30,
         "cc": None,
         "dump_pass": None,
         "stop_after": None,
@@ -165,3 +167,28 @@ def test_a_flag_is_one_or_zero_in_the_environment() -> None:
 def test_should_not_accept_a_huge_pattern_with_a_traceback() -> None:
     assert not Pattern().accepts("(" * 100_000)
     assert not Pattern().accepts("a{99999999999}")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("16MiB", 16 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("64kB", 64_000),
+        ("2g", 2 << 30),
+        ("0.5k", 512),
+        ("7B", 7),
+    ],
+)
+def test_byte_counts_are_written_as_people_write_them(text: str, size: int) -> None:
+    assert Options.from_env({"TREADLE_MEMORY_LIMIT": text}).memory_limit == size
+    assert Options.make(memory_limit=text).memory_limit == size
+    assert Options.make(memory_limit=size).memory_limit == size
+
+
+@pytest.mark.parametrize("text", ["16 MiBs", "1.5", "0.3KiB", "-1", "١KiB", "1e3", "", "0"])
+def test_what_is_no_byte_count_is_refused_with_the_forms(text: str) -> None:
+    with pytest.raises(UsageError, match=r"OPT002.*memory_limit") as caught:
+        Options.make(memory_limit=text)
+    assert "such as 4096, 64kB or 16MiB" in str(caught.value)

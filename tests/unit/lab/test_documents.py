@@ -18,13 +18,57 @@ README = (ROOT / "README.md").read_text()
 def test_the_example_in_the_readme_runs_and_prints_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    _, code = re.findall(r"```python\n(.*?)```", README, re.S)
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     promised = re.search(r"# (PeakPoint\(.*\))", code)
     assert promised is not None
     assert promised.group(1) in printed
     assert printed.startswith("treadle 1\nprogram demo\n")
+
+
+@pytest.mark.torch
+def test_the_readme_begins_with_a_compiled_model(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    first_screen = "\n".join(README.splitlines()[:24])
+    assert 'torch.compile(model, backend="treadle")' in first_screen
+    code, _ = re.findall(r"```python\n(.*?)```", README, re.S)
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.GELU()), torch.randn(2, 4)
+    import treadle.torch  # noqa: F401 - a source tree may not be installed
+
+    torch._dynamo.reset()
+    names = {"model": model, "x": x}
+    exec(compile(code, "README.md", "exec"), names)
+    torch.testing.assert_close(names["fast"](x), model(x))
+    assert "tensor([[" in capsys.readouterr().out
+
+
+def test_the_readme_links_every_page_and_no_link_is_broken() -> None:
+    links = {link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link}
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert pages <= links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_package_says_its_licence() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["license"] == "Apache-2.0"
+    text = (ROOT / "LICENSE").read_text()
+    for words in ("Apache License", "Version 2.0, January 2004", "END OF TERMS AND CONDITIONS"):
+        assert words in text
+    assert len(text.split()) == 1581  # all of it
+
+
+def test_the_versions_of_torch_are_those_that_compat_knows() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "torch>=2.11,<2.14" in project["optional-dependencies"]["torch"]
+    assert "2.11 to 2.13" in (ROOT / "docs" / "limits.md").read_text()
+    source = (ROOT / "src" / "treadle" / "frontends" / "torch" / "compat.py").read_text()
+    assert "(2.11 to 2.13)" in source
 
 
 def test_the_readme_names_only_commands_that_exist() -> None:

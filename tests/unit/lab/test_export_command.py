@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from treadle.ir.text import parse_program, show_program
+from treadle.kernel.build import with_kernels
 from treadle.lab.cli import main
 
 DUMP = Path(__file__).parents[2] / "corpus" / "inductor" / "training.0.post.txt"
@@ -82,3 +84,12 @@ def test_a_folder_that_does_not_exist_is_refused(
 ) -> None:
     assert main(["export", program_file, "-o", str(tmp_path / "none" / "x.txt")]) == 2
     assert "a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_a_program_of_kernels_is_refused_with_what_to_do(
+    program_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = tmp_path / "built.txt"
+    built.write_text(show_program(with_kernels(parse_program(Path(program_file).read_text()))))
+    assert main(["export", str(built)]) == 2
+    assert "IND030: a dump has no form for kernels" in capsys.readouterr().err

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from treadle.core.reading import MAX_BYTES
 from treadle.lab.cli import main
+from treadle.schedule.policy import POLICIES
 
 ROOT = Path(__file__).resolve().parents[3]
 SEEDS = ROOT.parent / "shared" / "seeds"
@@ -189,6 +191,15 @@ def test_the_seconds_in_the_readme_are_about_right() -> None:
     assert data_of("schedule 001")["seconds"] < 5 * float(said), "five times: other machines"
 
 
+def test_settings_in_documents_are_those_of_the_code() -> None:
+    limits = (ROOT / "docs/limits.md").read_text("utf-8")
+    assert f"| files | at most {MAX_BYTES >> 20} MiB, UTF-8 |" in limits
+    factor = POLICIES["balanced"].peak_factor
+    assert factor is not None
+    page = (ROOT / "docs/scheduling.md").read_text("utf-8")
+    assert f"up to the given peak + {round(100 * (factor - 1))} % | default |" in page
+
+
 def rows_with_figures(document: Path) -> list[tuple[str, list[str]]]:
     rows = [line for line in document.read_text("utf-8").splitlines() if line.startswith("|")]
     found = [(row, [m[0] for m in FIGURE.finditer(row)]) for row in rows]
@@ -203,5 +214,6 @@ def test_no_table_has_a_figure_that_nothing_accounts_for() -> None:
         claimed = {m[0] for phrase in phrases for m in FIGURE.finditer(phrase)}
         for row, figures in rows_with_figures(document):
             unclaimed += [(name, f, row[:60]) for f in figures if f not in claimed]
-    allowed = {("README.md", "2")}  # the seconds, above
+    # The seconds, above, and settings that are read from the code.
+    allowed = {("README.md", "2"), ("docs/limits.md", "256"), ("docs/scheduling.md", "2")}
     assert [u for u in unclaimed if u[:2] not in allowed] == []

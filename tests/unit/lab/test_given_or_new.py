@@ -79,7 +79,8 @@ def test_the_files_own_schedule_is_kept_written_saved_and_replayed(
 
 def test_a_schedule_that_was_asked_for_is_given_and_what_is_worse_is_said() -> None:
     given = import_program(read_dump(str(CORPUS / "gpu_combined.txt"))).program
-    choice = choose(given, unpacked(given), DUMP, is_asked_for=True)
+    flat = unpacked(given)
+    choice = choose(given, flat, flat, DUMP, is_asked_for=True)
     assert not choice.kept_given
     assert choice.worse() == ["kernels"]
     tried: list[str] = []
@@ -95,7 +96,7 @@ def test_a_schedule_that_was_asked_for_is_given_and_what_is_worse_is_said() -> N
 
 def test_equal_is_not_worse_and_a_trade_is_a_choice() -> None:
     given = import_program(read_dump(str(CORPUS / "gpu_combined.txt"))).program
-    same = choose(given, given, DUMP)
+    same = choose(given, given, given, DUMP)
     assert not same.kept_given
     assert same.worse() == []
     base = same.given

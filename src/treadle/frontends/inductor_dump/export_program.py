@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from treadle.core.errors import UsageError
 from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.dialect import DIALECTS, Dialect
 from treadle.frontends.inductor_dump.export_names import (
@@ -44,7 +45,7 @@ from treadle.frontends.inductor_dump.rederive_groups import (
 )
 from treadle.frontends.inductor_dump.rederive_users import Walk, body_of, key
 from treadle.ir.effects import effects
-from treadle.ir.program import Call, Collective, Loop, Operation, Program, walk_operations
+from treadle.ir.program import Call, Collective, Loop, Nest, Operation, Program, walk_operations
 
 UNSAID = "IND024"
 FROM_DATA = "inductor.DynamicScalar"
@@ -82,6 +83,10 @@ def export_program(
     """
     chosen = DIALECTS[dialect] if isinstance(dialect, str) else dialect
     chosen = replace(chosen, users_of_nodes=False, is_log=bool(section_title))
+    kernel = next((op for op in program.leaves if isinstance(op, Nest)), None)
+    if kernel is not None:
+        message = f"a dump has no form for kernels, and '{kernel.name}' is one"
+        raise UsageError(message, code="IND030")
     names = name_everything(program)
     writer = NodeWriter(names, chosen)
     bare = [writer.node(op) for op in names.ops]

@@ -19,6 +19,7 @@ from treadle.frontends.torch.compile import (
     not_captured,
 )
 from treadle.frontends.torch.decompositions import decompositions
+from treadle.frontends.torch.origins import input_names
 from treadle.frontends.torch.partition import partition_for
 
 NAME = "treadle"
@@ -47,7 +48,7 @@ def compile_with(
     settings: Settings, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Compile a captured graph, forward and backward, with the given settings."""
-    saved = Saved()
+    saved = Saved(inputs=input_names(gm.graph))
 
     def compiler(name: str, is_backward: bool = False) -> Callable[..., Any]:
         return partial(_compile, name, settings, is_backward, saved)

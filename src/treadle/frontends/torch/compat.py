@@ -173,6 +173,32 @@ def fresh_function(call: Callable[..., Any]) -> Callable[..., Any]:
     return captured
 
 
+def source_name(node: Any) -> str | None:
+    """Dynamo's path to an input, `L['self']._modules['0']._parameters['weight']`."""
+    name = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", None)
+    found = name() if callable(name) else name  # a method until torch 2.11 or so
+    return found if isinstance(found, str) else None
+
+
+def not_compiled(function: Any) -> Any:
+    """What was given to torch.compile, if something was; otherwise the function itself."""
+    if isinstance(function, torch.nn.Module):
+        return getattr(function, "_orig_mod", function)
+    return getattr(function, "_torchdynamo_orig_callable", function)
+
+
+def attach(compiled: Any, name: str, value: Any, again: tuple[Any, ...]) -> None:
+    """Give what torch.compile made an attribute.
+
+    A module is pickled and copied by calling `again`, a function and its arguments: torch's own way
+    would lose the attribute.
+    """
+    # Past a module's own `__setattr__`, which would hand it on to the model.
+    object.__setattr__(compiled, name, value)
+    if isinstance(compiled, torch.nn.Module):
+        object.__setattr__(compiled, "__reduce_ex__", lambda protocol: again)
+
+
 def make_boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Mark a function as taking one list of arguments, which it empties."""
     function._boxed_call = True  # type: ignore[attr-defined]

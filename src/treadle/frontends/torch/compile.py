@@ -25,14 +25,16 @@ from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import TreadleError
 from treadle.core.journal import Journal
 from treadle.core.options import Options, cache_folder
+from treadle.core.toolchain import why_not_compiled
 from treadle.frontends.torch import compat, log
 from treadle.frontends.torch.lowering import Lowered, lower_graph
 from treadle.frontends.torch.memory_owners import Owner, owners_of_inputs, owners_of_outputs
-from treadle.frontends.torch.origins import origins_of, source_line
+from treadle.frontends.torch.origins import Provenance, source_line
 from treadle.frontends.torch.runner import Runner
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
-from treadle.runtime import CompiledProgram, compile_program
+from treadle.runtime import CompiledProgram
+from treadle.runtime.module import build_program
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
@@ -49,6 +51,10 @@ class CompileError(TreadleError):
     """A graph that could not be compiled: the reason and the user's line."""
 
 
+class NoMachineCode(Exception):  # noqa: N818 - says what is missing, not who is to blame
+    """The kernels' C was not compiled; the message names the cause."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the user asked the backend for."""
@@ -60,6 +66,8 @@ class Settings:
     """Called with every graph that was lowered."""
     report: Callable[[Built], None] | None = None
     """Called with every graph that was compiled."""
+    called_from: str | None = None
+    """The user's line that asked, for what has no line of its own."""
 
     @property
     def wants_errors(self) -> bool:
@@ -102,6 +110,9 @@ class Saved:
     """What a forward graph leaves for its backward graph, by the node that made it."""
 
     owners: dict[str, Owner] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    """What the user calls the inputs, in order."""
+    forward: Provenance | None = None
 
 
 class _ByText:
@@ -132,6 +143,10 @@ def compile_graph(
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
     try:
         built = _build(gm, name, settings, donated, saved or Saved())
+    except NoMachineCode as e:
+        if settings.wants_errors:
+            raise CompileError(f"graph '{name}' cannot be compiled: {e}", code="TOR003") from e
+        return _eager(gm, "TOR003", str(e))
     except Exception as e:
         reason = _in_one_line(e)
         line, again = _line_of(gm, reason), _reproducer(e)
@@ -140,8 +155,6 @@ def compile_graph(
             message = f"graph '{name}' cannot be compiled{place}: {reason}"
             raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
         return _eager(gm, "TOR001", reason, line, again)
-    if built is None:
-        return _eager(gm, "TOR003", "no C compiler was found")
     log.show(built)
     if settings.report is not None:
         settings.report(built)
@@ -154,18 +167,19 @@ def _build(
     settings: Settings,
     donated: Sequence[int],
     saved: Saved,
-) -> Built | None:
+) -> Built:
     began = time.perf_counter()
     part = partial(compile_graph, name="graph", settings=settings)
     lowered = lower_graph(gm, name, donated, part)
     if settings.observe is not None:
         settings.observe(lowered)
     runner = make_runner(lowered, settings)
-    if runner is None:
-        return None
     runner.owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
-    runner.sources = {n.name: origins_of(n) for n in gm.graph.nodes if n.op == "call_function"}
+    runner.provenance = Provenance(
+        gm.graph, settings.called_from, () if name == "backward" else saved.inputs, saved.forward
+    )
     if name == "forward":
+        saved.forward = runner.provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
     made = _made(_ByText(lowered.program), settings.options)
@@ -180,16 +194,20 @@ def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
     return compat.make_boxed(run)
 
 
-def make_runner(lowered: Lowered, settings: Settings) -> Runner | None:
-    """A lowered graph, scheduled and compiled; None without a C compiler."""
+def make_runner(lowered: Lowered, settings: Settings) -> Runner:
+    """A lowered graph, scheduled and compiled; NoMachineCode if its C was not."""
     scheduled, compiled = _made(_ByText(lowered.program), settings.options)
-    return Runner(compiled, lowered, scheduled.ctx) if compiled.is_compiled else None
+    return Runner(compiled, lowered, scheduled.ctx)
 
 
 @lru_cache(maxsize=MOST_COMPILED)
 def _made(key: _ByText, options: Options) -> Made:
     scheduled = schedule(key.program, options)
-    return Made(scheduled, compile_program(scheduled.kernels, options=options))
+    compiled = build_program(scheduled.kernels, options=options)
+    if not compiled.is_compiled:
+        # Raised, so that it is not remembered: the next graph may find a compiler again.
+        raise NoMachineCode(why_not_compiled(compiled.verdict))
+    return Made(scheduled, compiled)
 
 
 def schedule(program: Program, options: Options) -> Scheduled:

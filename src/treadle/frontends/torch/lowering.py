@@ -13,6 +13,7 @@ import torch
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.calls import TorchCall, add_call, held
 from treadle.frontends.torch.compat import storage_key
+from treadle.frontends.torch.eager_types import refused_type
 from treadle.frontends.torch.node import Node
 from treadle.frontends.torch.origins import origins_of
 from treadle.frontends.torch.owners import ask_owners
@@ -280,6 +281,8 @@ class GraphLowering:
             return "no lowering"
         if node.name in self.banned:
             return self.banned[node.name]
+        if (refused := refused_type(node)) is not None:
+            return f"eager mode has no kernel of it for {refused}"
         if any(isinstance(self.env[a], Opaque) for a in node.all_input_nodes):
             return "an argument exists at run time only"
         results = val if isinstance(val, list | tuple) else [val]

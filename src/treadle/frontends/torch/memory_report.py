@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from treadle.codegen.host import Launch
+from treadle.core.tables import Section
 from treadle.frontends.torch.memory_lives import RunShape, WorkStep
 from treadle.frontends.torch.memory_plan import RunPlan, Span
+from treadle.frontends.torch.origins import Provenance, Source
+from treadle.frontends.torch.report_pages import Page, memory_sections
 from treadle.frontends.torch.runner import Bound, Runner
 from treadle.ir.effects import effects
 from treadle.memory.problem import ARENA
@@ -29,13 +32,17 @@ class Piece:
     """`input`, `donated input`, `temporary`, `output`, `result of a call`, ..., `arena, idle`."""
     storage: str
     operator: str | None
-    """Who makes it: an operator of ATen; None for inputs."""
+    """Who makes it: an operator of ATen, of the forward if it was saved; None for other inputs."""
     source: str | None
     """The user's line, `file:line`, where torch knows it."""
+    module: str | None = None
+    """The module that makes it, `layers.0 (Linear)`."""
+    name: str | None = None
+    """What the user calls it, if it is an input: `layers.0.weight`."""
 
 
-@dataclass(frozen=True)
-class GraphMemory:
+@dataclass(frozen=True, repr=False)
+class GraphMemory(Page):
     """The memory of one graph at one set of run-time sizes, known without running it."""
 
     name: str
@@ -68,6 +75,10 @@ class GraphMemory:
         """The same graph for other run-time sizes."""
         assert self.runner is not None
         return graph_memory(self.name, self.runner, {**self.sizes, **sizes})
+
+    def sections(self) -> Iterator[Section]:
+        """What is held at the peak, as a table."""
+        yield from memory_sections([self], (), True)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -109,11 +120,12 @@ def _step_name(step: WorkStep) -> str:
 
 
 def _breakdown(bound: Bound) -> list[Piece]:
-    plan, makers = bound.plan, _makers(bound.shape, bound.runner.sources)
+    plan, known = bound.plan, bound.runner.provenance
+    makers = _makers(bound.shape, known)
     here = [s for s in plan.spans.values() if s.bytes and _is_held(s, plan)]
-    rows = [_piece(s.name, s.kind, s.bytes, makers) for s in here]
+    rows = [_piece(s.name, s.kind, s.bytes, makers, known) for s in here]
     if plan.arena is not None and _is_held(plan.arena, plan):
-        rows += _in_arena(plan, makers)
+        rows += _in_arena(plan, makers, known)
     return sorted(rows, key=lambda piece: (-piece.bytes, piece.storage))
 
 
@@ -121,7 +133,9 @@ def _is_held(span: Span, plan: RunPlan) -> bool:
     return span.first <= plan.peak_step <= span.last
 
 
-def _in_arena(plan: RunPlan, makers: Mapping[str, tuple[str, str | None]]) -> Iterator[Piece]:
+def _in_arena(
+    plan: RunPlan, makers: Mapping[str, Source], provenance: Provenance
+) -> Iterator[Piece]:
     """Who lies in the arena at the peak; the rest of it is idle there."""
     left, at = plan.arena_bytes, plan.peak_step
     for chain in plan.chains:
@@ -130,27 +144,27 @@ def _in_arena(plan: RunPlan, makers: Mapping[str, tuple[str, str | None]]) -> It
         if now and place is not None and place.pool == ARENA:
             size = max(plan.lives[n].bytes for n in chain)
             left -= size
-            yield _piece(now[-1], "temporary", size, makers)
+            yield _piece(now[-1], "temporary", size, makers, provenance)
     if left > 0:
         yield Piece(left, "arena, idle", ARENA, None, None)
 
 
-def _piece(name: str, kind: str, size: int, makers: Mapping[str, tuple[str, str | None]]) -> Piece:
-    operator, source = makers.get(name, (None, None))
-    return Piece(size, kind, name, operator, source)
+def _piece(
+    name: str, kind: str, size: int, makers: Mapping[str, Source], provenance: Provenance
+) -> Piece:
+    made = makers.get(name) or provenance.saved(name)
+    operator, line, module = made if made is not None else (None, None, None)
+    return Piece(size, kind, name, operator, line, module, provenance.name_of(name))
 
 
-def _makers(
-    shape: RunShape, sources: Mapping[str, tuple[str, ...]]
-) -> dict[str, tuple[str, str | None]]:
+def _makers(shape: RunShape, provenance: Provenance) -> dict[str, Source]:
     """For each storage that is made, the operator and the user's line behind its first writer."""
-    found: dict[str, tuple[str, str | None]] = {}
+    found: dict[str, Source] = {}
     for op in shape.program.leaves:
         for name in effects(op).writes:
             storage = shape.program.storage_of(name)
             # Storages are called after the node whose value they hold.
-            origins = sources.get(storage, op.origins)
-            if storage not in shape.inputs and origins:
-                line = origins[1] if len(origins) > 1 else None
-                found.setdefault(storage, (origins[0], line))
+            source = provenance.of(storage, op.origins)
+            if storage not in shape.inputs and source is not None:
+                found.setdefault(storage, source)
     return found

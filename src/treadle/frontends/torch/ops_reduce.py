@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from treadle.frontends.torch.registry import lowers
 from treadle.frontends.torch.reshaping import reshape
 from treadle.frontends.torch.values import Index, LoopWriter, NotLowered, Realised, Tensor
 from treadle.index import Expr, as_expr, product_of
+from treadle.index.bounds import Facts
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
 
@@ -168,9 +170,18 @@ def _variance(
 ) -> tuple[Value, Value]:
     """(variance, mean) in the type of v."""
     less = 1.0 if correction is None else float(correction)
+    zero = k.constant(0.0, v.dtype)
     average, squares, _ = k.reduce_by("welford", v)
-    count = counted(k, x, dims, v.dtype) - less
-    return squares / k.maximum(count, k.constant(0.0, v.dtype)), average
+    count = counted(k, x, dims, v.dtype)
+    if not _has_elements(x, dims):
+        # The mean of nothing: welford says 0 there, eager mode says NaN.
+        average = k.where(k.eq(count, zero), k.constant(math.nan, v.dtype), average)
+    return squares / k.maximum(count - less, zero), average
+
+
+def _has_elements(x: Tensor, dims: Sequence[int]) -> bool:
+    """Whether there is certainly something to combine along these dimensions."""
+    return all(Facts().interval(as_expr(x.sizes[d])).positive for d in dims)
 
 
 def _moments(

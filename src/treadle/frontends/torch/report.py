@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from treadle.analysis.accounting import OURS, Figures, figures
 from treadle.core.errors import UsageError
+from treadle.core.tables import Section
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.backend import compile_with, read_settings
 from treadle.frontends.torch.compile import Built, Settings
 from treadle.frontends.torch.memory_report import GraphMemory, graph_memory
+from treadle.frontends.torch.origins import calling_line
+from treadle.frontends.torch.report_pages import Page, memory_sections, schedule_sections
 
 ATTRIBUTE = "memory"
 
@@ -37,10 +40,13 @@ class GraphBreak:
     """The user's line, `file:line`."""
 
 
-class MemoryFigures:
-    """What can be asked about the memory of several graphs."""
+G = TypeVar("G", "GraphMemory", "GraphReport")
 
-    graphs: Sequence[GraphMemory]
+
+class Report(Page, Generic[G]):
+    """What `plan`, `explain` and `.memory` have in common: graphs by number and by name, tables."""
+
+    graphs: Sequence[G]
     breaks: Sequence[GraphBreak]
     is_whole: bool
     """Whether these are all graphs; behind a break there may be more."""
@@ -55,8 +61,19 @@ class MemoryFigures:
         """The largest arena."""
         return max([g.arena_bytes for g in self.graphs], default=0)
 
-    def __getitem__(self, name: str) -> GraphMemory:
-        """The last graph called `forward`, `backward` or `graph`."""
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def __iter__(self) -> Iterator[G]:
+        return iter(self.graphs)
+
+    def __bool__(self) -> bool:
+        return True  # a report of no graphs yet is a report
+
+    def __getitem__(self, name: str | int) -> G:
+        """The last graph called `forward`, `backward` or `graph`, or one by its number."""
+        if isinstance(name, int):
+            return self.graphs[name]
         for one in reversed(self.graphs):
             if one.name == name:
                 return one
@@ -67,13 +84,22 @@ class MemoryFigures:
         """The report as plain data."""
         return {
             "peak_bytes": self.peak_bytes,
+            "arena_bytes": self.arena_bytes,
             "graphs": [g.to_json() for g in self.graphs],
             "breaks": [vars(b) for b in self.breaks],
             "is_whole": self.is_whole,
         }
 
 
-@dataclass(frozen=True)
+class MemoryFigures(Report[GraphMemory]):
+    """What can be asked about the memory of several graphs."""
+
+    def sections(self) -> Iterator[Section]:
+        """The graphs and what each holds at its peak, as tables."""
+        yield from memory_sections(self.graphs, self.breaks, self.is_whole)
+
+
+@dataclass(frozen=True, repr=False)
 class MemoryReport(MemoryFigures):
     """The memory of every graph that was compiled."""
 
@@ -82,8 +108,8 @@ class MemoryReport(MemoryFigures):
     is_whole: bool = True
 
 
-@dataclass(frozen=True)
-class GraphReport:
+@dataclass(frozen=True, repr=False)
+class GraphReport(Page):
     """How one graph was scheduled."""
 
     name: str
@@ -99,8 +125,22 @@ class GraphReport:
     agreed: Mapping[str, int]
     """How often they agreed, by code."""
     seconds: float
-    source: str = field(repr=False)
+    source: str
     """The generated C."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes held at once."""
+        return self.memory.peak_bytes
+
+    @property
+    def arena_bytes(self) -> int:
+        """The height of the arena."""
+        return self.memory.arena_bytes
+
+    def sections(self) -> Iterator[Section]:
+        """How the graph was scheduled, as tables."""
+        yield from schedule_sections([self], (), True)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, without the C."""
@@ -117,14 +157,13 @@ class GraphReport:
         }
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Report[GraphReport]):
     """How a function was captured and scheduled."""
 
     graphs: tuple[GraphReport, ...]
     breaks: tuple[GraphBreak, ...] = ()
     is_whole: bool = True
-    """Whether these are all graphs; behind a break there may be more."""
 
     @property
     def kernels(self) -> int:
@@ -136,21 +175,13 @@ class Explanation:
         """Bytes read and written by all graphs together."""
         return sum(g.after.bytes_moved for g in self.graphs)
 
-    @property
-    def peak_bytes(self) -> int:
-        """The highest peak of a graph."""
-        return max([g.memory.peak_bytes for g in self.graphs], default=0)
+    def sections(self) -> Iterator[Section]:
+        """Kernels, bytes, calls, refusals and breaks, as tables."""
+        yield from schedule_sections(self.graphs, self.breaks, self.is_whole)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
-        return {
-            "kernels": self.kernels,
-            "bytes_moved": self.bytes_moved,
-            "peak_bytes": self.peak_bytes,
-            "graphs": [g.to_json() for g in self.graphs],
-            "breaks": [vars(b) for b in self.breaks],
-            "is_whole": self.is_whole,
-        }
+        return {"kernels": self.kernels, "bytes_moved": self.bytes_moved, **super().to_json()}
 
 
 class Recorder(MemoryFigures):
@@ -161,6 +192,10 @@ class Recorder(MemoryFigures):
         self.breaks: list[GraphBreak] = []
         self.is_run = is_run
         self._settings = replace(settings, report=self.built.append)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Settings travel; what was compiled belongs to this process and is compiled again.
+        return Recorder, (replace(self._settings, report=None), self.is_run)
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Any, **_: Any) -> Any:
         """Compile a graph, as a backend does."""
@@ -191,19 +226,25 @@ class Recorder(MemoryFigures):
 def compile(
     model: Any,
     *,
+    options: Mapping[str, Any] | None = None,
     mode: str | None = None,
     dynamic: bool | None = None,
     fullgraph: bool = False,
-    **options: Any,
+    **more: Any,
 ) -> Any:
     """`torch.compile` with this backend; the result has `.memory`, a report of what compiled.
 
-    `options` are the fields of `Options`: `treadle.compile(model, policy="memory", strict=True)`.
+    Options are the fields of `Options`, in a dict as for torch or by name:
+    `treadle.compile(model, policy="memory", strict=True)`.
     """
-    recorder = Recorder(read_settings(mode, options))
+    recorder = Recorder(_settings(mode, {**(options or {}), **more}))
+    return _compiled(model, recorder, dynamic, fullgraph)
+
+
+def _compiled(model: Any, recorder: Recorder, dynamic: bool | None, fullgraph: bool) -> Any:
     made = torch.compile(model, backend=recorder, dynamic=dynamic, fullgraph=fullgraph)
-    # Past a module's own `__setattr__`, which would hand it on to the model.
-    object.__setattr__(made, ATTRIBUTE, recorder)
+    again = (_compiled, (model, recorder, dynamic, fullgraph))
+    compat.attach(made, ATTRIBUTE, recorder, again)
     return made
 
 
@@ -222,24 +263,34 @@ def plan(
     model: Callable[..., Any],
     *inputs: Any,
     options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
     dynamic: bool | None = None,
+    fullgraph: bool = False,
     run: bool = False,
     **kwargs: Any,
 ) -> MemoryReport:
     """The memory that the graphs of a call would need; nothing runs unless `run` says so."""
-    return _captured(model, inputs, kwargs, options, dynamic, run).report()
+    recorder = Recorder(_settings(mode, options), run)
+    return _captured(recorder, model, inputs, kwargs, dynamic, fullgraph).report()
 
 
 def explain(
     model: Callable[..., Any],
     *inputs: Any,
     options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
     dynamic: bool | None = None,
+    fullgraph: bool = False,
     run: bool = False,
     **kwargs: Any,
 ) -> Explanation:
     """How a call would be captured and scheduled; nothing runs unless `run` says so."""
-    return _captured(model, inputs, kwargs, options, dynamic, run).explanation()
+    recorder = Recorder(_settings(mode, options), run)
+    return _captured(recorder, model, inputs, kwargs, dynamic, fullgraph).explanation()
+
+
+def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
+    return replace(read_settings(mode, options), called_from=calling_line())
 
 
 def graph_report(built: Built) -> GraphReport:
@@ -277,16 +328,15 @@ def _stop(*_: Any) -> Any:
 
 
 def _captured(
+    recorder: Recorder,
     model: Callable[..., Any],
     inputs: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    options: Mapping[str, Any] | None,
     dynamic: bool | None,
-    run: bool,
+    fullgraph: bool,
 ) -> Recorder:
-    recorder = Recorder(read_settings(None, options), run)
-    target = compat.fresh_function(model)
-    compiled = torch.compile(target, backend=recorder, dynamic=dynamic)
+    target = compat.fresh_function(compat.not_compiled(model))
+    compiled = torch.compile(target, backend=recorder, dynamic=dynamic, fullgraph=fullgraph)
     try:
         with compat.backward_compiled_at_once():
             compiled(*inputs, **kwargs)

@@ -33,6 +33,7 @@ from treadle.frontends.torch.memory_lives import (
 from treadle.frontends.torch.memory_owners import Owner
 from treadle.frontends.torch.memory_plan import RunPlan, plan_run
 from treadle.frontends.torch.memory_run import Homes, Memory, Step
+from treadle.frontends.torch.origins import Provenance
 from treadle.frontends.torch.values import Opaque, Realised
 from treadle.index import Expr, Symbol, hint
 from treadle.ir.program import Call, Program, Ref
@@ -61,8 +62,8 @@ class Runner:
         self._likely: RunPlan | None = None
         self.owners: Mapping[str, Owner] = {}
         """Whose memory inputs lie in, where that is known; to be set before the first run."""
-        self.sources: Mapping[str, tuple[str, ...]] = {}
-        """The operator and the user's line behind each node of the graph, for reports."""
+        self.provenance = Provenance()
+        """Operator, line and module behind each node of the graph, for reports and errors."""
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
         self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
@@ -95,9 +96,16 @@ class Runner:
     def _as_in_eager(self, error: TreadleError) -> Exception:
         """The error under the type that eager mode raises, with the user's line."""
         named = OPERATION.search(error.message)
-        op = self.program.op_by_name.get(named[1]) if named else None
-        origins = self.sources.get(op.name, op.origins) if op is not None else ()
-        lines = [f"  your line: {place}" for place in origins[1:2]]
+        names = named[1].split("+") if named else []  # one nest may do the work of several
+        places = self.provenance.blamed(error.code, names, self.program.by_name)
+        if not places:
+            ops = [op for n in names if (op := self.program.op_by_name.get(n)) is not None]
+            found = [self.provenance.of(op.name, op.origins) for op in ops]
+            places = list(dict.fromkeys(s.place for s in found if s is not None and s.place))
+        words = "your line" if len(places) == 1 else "one of your lines"
+        if not any(":" in place for place in places):
+            words = "in your model"
+        lines = [f"  {words}: {'; '.join(places)}"] if places else []
         kind = OutOfRangeError if error.code in OUT_OF_RANGE else RuntimeError
         return kind("\n".join([str(error), *lines]))
 

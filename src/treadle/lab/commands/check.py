@@ -11,6 +11,7 @@ import argparse
 import time
 from collections.abc import Iterator
 
+from treadle.lab.help import ANY_FILE
 from treadle.lab.loading import Loaded, load
 from treadle.lab.output import emit
 from treadle.lab.summary import summarise
@@ -20,7 +21,7 @@ SHOWN_ERRORS = 50
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `check`."""
-    parser.add_argument("files", metavar="FILE", nargs="+")
+    parser.add_argument("files", metavar="FILE", nargs="+", help=ANY_FILE)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ WITHOUT_TORCH = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `demo`."""
     parser.add_argument("--peer", action="store_true", help="measure TorchInductor as well")
-    parser.add_argument("--rounds", type=int, default=20, help="runs that are timed")
-    parser.add_argument("--threads", type=int, default=1, help="threads torch may use")
+    parser.add_argument("--rounds", type=int, default=20, help="runs that are timed (default: 20)")
+    parser.add_argument("--threads", type=int, default=1, help="threads torch may use (default: 1)")
     parser.add_argument(
         "--program", action="store_true", help="the scheduler on a small program, without torch"
     )

@@ -11,6 +11,7 @@ from treadle.analysis.accounting import ACCOUNTINGS, figures
 from treadle.core.errors import UsageError
 from treadle.core.journal import Journal
 from treadle.ir.program import Program
+from treadle.lab.help import COMPARED_FILE
 from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, table
 
@@ -20,8 +21,8 @@ FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `diff`."""
-    parser.add_argument("first", metavar="A")
-    parser.add_argument("second", metavar="B")
+    parser.add_argument("first", metavar="A", help=COMPARED_FILE)
+    parser.add_argument("second", metavar="B", help="another file of the same kind")
     parser.add_argument(
         "--accounting", choices=sorted(ACCOUNTINGS), default="dump", help="how bytes are counted"
     )

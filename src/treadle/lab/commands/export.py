@@ -8,13 +8,14 @@ import sys
 from treadle.core.writing import Outputs
 from treadle.frontends.inductor_dump import export_program, print_dump
 from treadle.frontends.inductor_dump.dialect import DIALECTS
+from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `export`."""
-    parser.add_argument("file", metavar="FILE", help="a Treadle program or a dump")
+    parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
     parser.add_argument("-o", dest="out", metavar="OUT", help="write here instead of to stdout")
     parser.add_argument("--force", action="store_true", help="OUT may be the input")
     parser.add_argument(

@@ -10,6 +10,8 @@ from importlib import import_module
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.core.errors import InputError
 from treadle.core.writing import Outputs
+from treadle.lab.arguments import byte_count
+from treadle.lab.help import PLANNED_FILE
 from treadle.lab.loading import load, sound
 from treadle.memory.portfolio import EFFORTS
 
@@ -27,12 +29,21 @@ PLANNED_BY: Mapping[str, str] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `plan`."""
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--capacity", type=_whole, metavar="BYTES", help="the arena's limit")
+    parser.add_argument("file", metavar="FILE", help=PLANNED_FILE)
+    parser.add_argument(
+        "--capacity", type=byte_count, metavar="BYTES", help="the arena's limit, e.g. 16MiB"
+    )
     parser.add_argument("--seconds", type=_seconds, metavar="S", help="wall time to spend at most")
     parser.add_argument("--steps", type=_whole, metavar="N", help="search nodes to visit at most")
-    parser.add_argument("--effort", choices=tuple(EFFORTS), default="balanced")
-    parser.add_argument("--seed", type=_whole, default=0, help="start of pseudo-random choices")
+    parser.add_argument(
+        "--effort",
+        choices=tuple(EFFORTS),
+        default="balanced",
+        help="how hard to search (default: balanced)",
+    )
+    parser.add_argument(
+        "--seed", type=_whole, default=0, help="start of pseudo-random choices (default: 0)"
+    )
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the plan as CSV here")
     parser.add_argument("--svg", metavar="OUT", help="draw the plan here")
     parser.add_argument("--force", action="store_true", help="OUT may be the input")
@@ -83,9 +94,9 @@ def _whole(text: str) -> int:
 
 
 def _alignment(text: str) -> int:
-    value = _whole(text)
+    value = byte_count(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of bytes from 1 up, found {text!r}")
     return value
 
 

@@ -24,7 +24,9 @@ from treadle.schedule.reproducer import Reproducer, read_reproducer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `replay`."""
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "file", metavar="FILE", help="a reproducer (repro-*.pkg), or - for standard input"
+    )
     parser.add_argument(
         "--pass",
         dest="passes",

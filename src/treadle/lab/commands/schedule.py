@@ -22,11 +22,12 @@ from treadle.lab.given_or_new import (
     kept_line,
     refusals_in,
 )
+from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.scheduling import context_for, options_for
 from treadle.schedule.partition import partitions, with_fewest_partitions
-from treadle.schedule.passes import KERNELS
+from treadle.schedule.passes import KERNELS, PIPELINE
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import Schedule, replay, schedule_of
@@ -38,7 +39,7 @@ FIGURES = ("ops", "kernels", "bytes_moved", "exposed_waits", "peak_bytes", "peak
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `schedule`."""
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the scheduled program here")
     parser.add_argument("--save", metavar="FILE", help="write the schedule as data here")
     parser.add_argument("--replay", metavar="FILE", help="apply a saved schedule, do not search")
@@ -67,16 +68,16 @@ def run(args: argparse.Namespace) -> int:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
     else:
         found = run_pipeline(program, ctx)
+    built = run_pipeline(found, ctx, KERNELS)
     seconds = round(time.perf_counter() - start, 3)
-    choice = choose(given, found, ACCOUNTINGS[options.accounting], is_asked_for=bool(args.replay))
+    accounting = ACCOUNTINGS[options.accounting]
+    choice = choose(given, found, built, accounting, is_asked_for=bool(args.replay))
     scheduled = choice.program
-    parts = {"before": given, "unfused": program, "after": scheduled}
+    parts = {"before": given, "unfused": program, "after": given if choice.kept_given else built}
     if not loaded.is_dump:
         del parts["unfused"]
     counted = {word: _figures(p, options.accounting) for word, p in parts.items()}
-    # What is counted afterwards is what the kernels do, not what was promised of them.
-    built = run_pipeline(scheduled, ctx, KERNELS)
-    counted["after"] = {**_figures(built, options.accounting), "ops": counted["after"]["ops"]}
+    counted["after"]["ops"] = len(scheduled.leaves)
     data: dict[str, object] = {
         **counted,
         "policy": options.policy,
@@ -110,7 +111,7 @@ def _worse(
 
     def under(policy: str) -> Figures:
         ctx = context_for(program, options.with_(policy=policy), given)
-        return figures(run_pipeline(program, ctx), accounting)
+        return figures(run_pipeline(program, ctx, PIPELINE), accounting)
 
     refusals = data["refusals"]
     assert isinstance(refusals, dict)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from treadle.frontends.xla_dump import FILE_KINDS
+from treadle.lab.help import ANY_FILE
 from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.summary import Summary, summarise
@@ -21,7 +22,9 @@ SHOWN_BY: Mapping[str, str] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `show`."""
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "file", metavar="FILE", help=f"{ANY_FILE}: the kind is found from the content"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,18 +16,21 @@ from treadle.core.suggest import suggestion_notes
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.program import Program
 from treadle.lab.given_or_new import choose, kept_line
+from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit
 from treadle.lab.scheduling import context_for, options_for
 from treadle.schedule.explain import PairStory, explain_pair
+from treadle.schedule.passes import KERNELS
+from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `why`."""
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument("first", metavar="A")
-    parser.add_argument("second", metavar="B")
+    parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
+    parser.add_argument("first", metavar="A", help="an operation of the program, by name")
+    parser.add_argument("second", metavar="B", help="another operation, or a group")
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
 
 
@@ -53,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
         start = unpacked(program) if loaded.is_dump else program
         ctx = context_for(start, options, program)
         story = explain_pair(start, ctx, ends[0][0], ends[1][0])
-        choice = choose(program, story.scheduled, ACCOUNTINGS[options.accounting])
+        built = run_pipeline(story.scheduled, ctx, KERNELS)
+        accounting = ACCOUNTINGS[options.accounting]
+        choice = choose(program, story.scheduled, built, accounting)
         data["fusion"] = story.to_json()
         data["kept_given"] = choice.kept_given
         lines = [*lines, "", *_told(story, args.first, args.second)]

@@ -1,0 +1,36 @@
+"""The words of `--help` that commands share, and an example of each command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ANY_FILE = "a program, a dump, an XLA file, a memory problem, a journal; - is standard input"
+PROGRAM_FILE = "a Treadle program or a dump of TorchInductor or XLA; - is standard input"
+PLANNED_FILE = "a program, a dump or a memory problem as CSV; - is standard input"
+COMPARED_FILE = "a schedule, program, dump or journal; - is standard input"
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "demo": ("treadle demo --program",),
+    "show": ("treadle show program.txt", "treadle show - --json < program.txt"),
+    "check": ("treadle check program.txt dump.txt",),
+    "schedule": ("treadle schedule program.txt -o scheduled.txt --policy memory",),
+    "kernels": ("treadle kernels program.txt --target cpu",),
+    "plan": ("treadle plan problem.csv --capacity 16MiB", "treadle plan program.txt --map"),
+    "export": ("treadle export program.txt -o exported.txt --dialect 2.13",),
+    "why": ("treadle why program.txt norm_scale norm_apply",),
+    "diff": ("treadle diff program.txt scheduled.txt",),
+    "explain": ("treadle explain IR012",),
+    "env": ("TREADLE_CHECK=2 treadle env",),
+    "replay": ("treadle replay repro.pkg",),
+    "cache": ("treadle cache", "treadle cache clear"),
+    "completion": ("treadle completion bash > completions.bash",),
+}
+"""Command lines that a test runs, in a folder with files of these names."""
+
+EXIT_CODES = "exit codes: 0 fine, 1 a check failed, 2 bad input or usage"
+
+
+def epilog(command: str) -> str:
+    """What stands below the arguments of a command."""
+    lines = "\n".join(f"  {line}" for line in EXAMPLES[command])
+    return f"example{'s' if len(EXAMPLES[command]) > 1 else ''}:\n{lines}\n\n{EXIT_CODES}"
