@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from treadle.core.errors import InputError
 from treadle.frontends.xla_dump import Dump, parse_hlo, print_file, read_dump, rederive, xla_plan
+from treadle.frontends.xla_dump.derive_values import with_derived_values
 from treadle.frontends.xla_dump.elements import with_elements
 from treadle.frontends.xla_dump.plan import plan_dump
 from treadle.lab.cli import main
@@ -42,9 +44,9 @@ def test_everything_a_gpu_dump_claims_is_worked_out_again(path: Path) -> None:
     assert found.checked["live_ranges"] == len(dump.range_of) > 0
 
 
-def without_live(path: Path, folder: Path) -> Dump:
+def without_live(path: Path, folder: Path, *more: str) -> Dump:
     for other in path.parent.glob(path.name.removesuffix("-buffer-assignment.txt") + "*"):
-        if "live-range" not in other.name:
+        if not any(part in other.name for part in ("live-range", *more)):
             shutil.copy(other, folder)
     return read_dump(str(folder / path.name))
 
@@ -77,12 +79,50 @@ def test_without_live_ranges_the_order_of_the_text_gives_them(path: Path, tmp_pa
     assert found.checked["live_ranges"] == 0, "what was worked out here proves nothing"
 
 
+def flows(dump: Dump) -> dict[str, tuple[set[object], set[object]]]:
+    """Positions and uses of every value that has a live range."""
+    return {
+        str(used.value.place): (
+            {p.place for p in used.positions},
+            {(u.name, u.operand, u.index or ()) for u in used.uses},
+        )
+        for used in dump.used
+        if used.value.place in dump.range_of
+    }
+
+
+@of_each
+def test_without_used_values_the_text_says_where_values_flow(path: Path, tmp_path: Path) -> None:
+    given = read_dump(str(path))
+    found = with_derived_values(replace(given, values=None, live=None))
+    assert found.values is not None
+    assert found.values.is_derived
+    assert flows(replace(found, live=given.live)) == flows(given)
+    derived = without_live(path, tmp_path, "-values", "-report")
+    assert [finding.code for finding in derived.findings] == ["XLA003"]
+    assert together(derived) == together(given)
+    assert violations(*xla_plan(derived)) == ()
+    assert rederive(derived).differences == []
+
+
+def test_the_text_of_another_program_gives_nothing(tmp_path: Path) -> None:
+    path = HERE / f"scan_train_bfloat16{STEM}"
+    other = HERE / "while_newton_float32.gpu_after_optimizations.txt"
+    shutil.copy(path, tmp_path)
+    shutil.copy(other, tmp_path / path.name.replace("-buffer-assignment", ""))
+    dump = read_dump(str(tmp_path / path.name))
+    assert dump.values is None
+    with pytest.raises(InputError, match="only part of them"):
+        plan_dump(dump)
+
+
+@pytest.mark.parametrize("gone", [(), ("-values",)])
 @pytest.mark.parametrize("command", ["check", "show", "plan", "schedule"])
 def test_commands_take_a_dump_without_live_ranges(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, gone: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = HERE / f"scan_train_bfloat16{STEM}"
-    without_live(path, tmp_path)
+    without_live(path, tmp_path, *gone)
     assert main([command, str(tmp_path / path.name)]) == 0
     assert "Traceback" not in capsys.readouterr().err
 

@@ -67,12 +67,15 @@ def _missing(dump: Dump) -> Iterator[Finding]:
         "live ranges": dump.live,
     }
     gone = [name for name, part in parts.items() if part is None]
-    if gone == ["live ranges"] and dump.module and dump.module.is_scheduled:
-        message = "no live ranges here or next to it: the order of the HLO text gives them"
-        yield Finding(MISSING, message, dump.files[0].name, is_note=True)
-    elif gone and len(gone) < len(parts):
-        message = f"no {' and no '.join(gone)} here or next to it: not all can be worked out again"
-        yield Finding(MISSING, message, dump.files[0].name, is_note=True)
+    if not gone or len(gone) == len(parts):
+        return
+    absent = f"no {' and no '.join(gone)} here or next to it"
+    can_tell = dump.assignment and dump.module and dump.module.is_scheduled
+    if can_tell and gone[-1] == "live ranges":
+        message = f"{absent}: the HLO text gives them"
+    else:
+        message = f"{absent}: not all can be worked out again"
+    yield Finding(MISSING, message, dump.files[0].name, is_note=True)
 
 
 def _repeated(dump: Dump) -> Iterator[Finding]:

@@ -237,6 +237,8 @@ class ValueSection:
     stated_human: str | None = None
     joined: bool = False
     total_line: int = field(default=0, compare=False)
+    is_derived: bool = False
+    """Not read from a file but worked out from the HLO text."""
 
 
 # ------------------------------------------------------------------------------ live ranges

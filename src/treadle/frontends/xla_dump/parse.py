@@ -17,6 +17,7 @@ from treadle.core.errors import InputError
 from treadle.core.reading import read_text
 from treadle.frontends.xla_dump import parse_allocations, parse_live, parse_values
 from treadle.frontends.xla_dump.derive_live import with_derived_live
+from treadle.frontends.xla_dump.derive_values import with_derived_values
 from treadle.frontends.xla_dump.elements import with_elements, with_names
 from treadle.frontends.xla_dump.findings import find_oddities
 from treadle.frontends.xla_dump.hlo import Module, parse_hlo
@@ -171,7 +172,7 @@ class _Parts:
         for file, text in zip(self.files, self.texts, strict=True):
             _require_same_text(print_file(dump, file), text, file.name, file.newline)
         findings = tuple(find_oddities(dump))
-        return replace(with_derived_live(dump), findings=findings)
+        return replace(with_derived_live(with_derived_values(dump)), findings=findings)
 
 
 def _lines(text: str, newline: str, file: str) -> Lines:

@@ -94,7 +94,7 @@ class _Check:
         for allocation in dump.allocations:
             if allocation.stated_temp is not None:
                 self._wrong_temp(allocation)
-        if dump.values and dump.assignment:
+        if dump.values and dump.assignment and not dump.values.is_derived:
             total = dump.total_bytes
             stated = dump.values.stated_total
             ok = stated is None and dump.values.stated_human is None
@@ -150,7 +150,7 @@ class _Check:
     def _values(self) -> None:
         """Positions and uses against the texts of the instructions."""
         values = self.dump.values
-        if values is None:
+        if values is None or values.is_derived:
             return
         before = len(self.result.differences)
         self._listed(USES, wrong_values(self.dump), values.file)
