@@ -84,6 +84,23 @@ def test_xla_plans_that_overlap_are_refused_alike(
         assert main([command, str(file)]) in (1, 2), command
 
 
+def test_check_looks_at_all_files_even_if_one_cannot_be_read(
+    program_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "plan.csv"
+    wrong.write_text(WRONG_PLAN)
+    gone = str(tmp_path / "gone.txt")
+    assert main(["check", gone, str(wrong), program_file]) == 2
+    shown = capsys.readouterr()
+    assert f"{gone}: expected a readable file" in shown.err
+    assert "MEM001 at b" in shown.out
+    assert f"{program_file}: ok, 4 operations" in shown.out
+    assert main(["check", gone, str(wrong), program_file, "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert len(data["errors"]) == 2
+
+
 # ------------------------------------------------------------------------------- outputs
 
 WRITERS = (
