@@ -418,6 +418,21 @@ def test_long_work_shows_that_it_goes_on_and_cleans_up() -> None:
     assert not screen.written.split("\r")[-2].strip()
 
 
+def test_what_is_printed_stands_behind_a_clean_beginning_of_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    with progress("treadle plan", screen, patience=0.01):  # type: ignore[arg-type]
+        time.sleep(0.1)
+        print("the plan")
+        time.sleep(0.05)
+    before, _, after = screen.written.partition("the plan")
+    assert before.startswith("\rtreadle plan: 0 s ...")
+    assert before.endswith(" \r")
+    assert after == "\n"
+
+
 def test_short_work_and_files_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Terminal()
     with progress("treadle plan", screen, patience=5):  # type: ignore[arg-type]

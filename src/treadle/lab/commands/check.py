@@ -57,7 +57,8 @@ def _json(one: Loaded) -> dict[str, object]:
 
 def _lines(one: Loaded) -> Iterator[str]:
     state = "ok" if not one.errors else "FAILED"
-    yield f"{one.path}: {state}, {one.ops} operations{one.about}"
+    count = f", {one.ops} operations" if one.ops or one.program is not None else ""
+    yield f"{one.path}: {state}{count}{one.about}"
     yield from (f"  {error}" for error in one.errors[:SHOWN_ERRORS])
     if len(one.errors) > SHOWN_ERRORS:
         yield f"  ... and {len(one.errors) - SHOWN_ERRORS} more"
