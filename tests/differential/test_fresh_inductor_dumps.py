@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 MAKER = Path(__file__).parents[1] / "corpus" / "inductor" / "make_dumps.py"
 CASES = ("softmax_dynamic", "welford", "pad_masked", "scatter", "mutations", "training",
          "collectives", "outer_loop_fusion", "size_from_data", "softmax",
-         "loops_split_again", "removed_users")  # fmt: skip
+         "loops_split_again", "removed_users", "reflect_dynamic")  # fmt: skip
 
 # A real run with the public switches: the files of the debug folder, and the log beside them.
 PROGRAM = """

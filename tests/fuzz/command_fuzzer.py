@@ -254,7 +254,8 @@ def insert_text(rng: random.Random, text: str) -> str:
     at = rng.randrange(len(text) + 1)
     piece = rng.choice(
         ["(" * 500, "[" * 3000, "9" * 5000, "\n\n\n", "'", '"', "# capacity -5\n", "{" * 200,
-         "Min(p0, p1)", " + 5*i0", "ModularIndexing(p0, 1, 0)", "//0", " % 0", "**9999999"]
+         "Min(p0, p1)", "Where(p0 < 1, p1, 2)", " + 5*i0", "ModularIndexing(p0, 1, 0)", "//0",
+         " % 0", "**9999999"]
     )  # fmt: skip
     return text[:at] + piece + text[at:]
 

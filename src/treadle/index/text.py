@@ -195,7 +195,7 @@ class IndexSyntaxError(ValueError):
 _NAME = r"[A-Za-z_][A-Za-z_0-9.]*"
 # `%3` is a value where an operand may stand, and `% 3` a remainder after one.
 _OPERAND = re.compile(rf"\s*(?:([0-9]+)|(\*\*|//|[-+*(),])|({_NAME}|%[0-9]+))")
-_AFTER_OPERAND = re.compile(rf"\s*(?:([0-9]+)|(\*\*|//|[-+*%(),])|({_NAME}))")
+_AFTER_OPERAND = re.compile(rf"\s*(?:([0-9]+)|(\*\*|//|<=|>=|[-+*%(),<>])|({_NAME}))")
 # No text may make an expression that is hard to work with, however short the text is.
 MAX_DEPTH = 60  # five Python frames each: well below the recursion limit
 MAX_POWER = 16
@@ -396,6 +396,8 @@ class _Parser:
         return known
 
     def call(self, name: str, column: int) -> Expr:
+        if name == "Where":
+            return self.choice()
         if name not in _FUNCTIONS:
             known = ", ".join(sorted(_FUNCTIONS))
             raise IndexSyntaxError(self.text, column, f"one of the functions {known}")
@@ -415,6 +417,23 @@ class _Parser:
             return self.bounded(build(*args))
         except ZeroDivisionError:
             raise IndexSyntaxError(self.text, column, "a divisor that is not zero") from None
+
+    def choice(self) -> Expr:
+        """`Where(a < b, x, y)`: y + (x - y) times a whole number that is 1 where a < b, else 0."""
+        self.advance()
+        left, sign = self.sum(), self.op
+        if sign not in ("<", "<=", ">", ">="):
+            raise self.fail("a comparison such as a < b")
+        self.advance()
+        right = self.sum()
+        self.expect(",")
+        chosen = self.sum()
+        self.expect(",")
+        other = self.sum()
+        self.expect(")")
+        lead = right - left if sign[0] == "<" else left - right
+        holds = minimum(1, maximum(0, lead + 1 if sign.endswith("=") else lead))
+        return self.bounded(add(other, self.times(chosen - other, self.bounded(holds))))
 
     def expect(self, op: str) -> None:
         if self.op != op:

@@ -88,7 +88,8 @@ def choose(
 ) -> Choice:
     """The new schedule, unless it is nowhere better than the given one and somewhere worse.
 
-    It is judged by what its kernels, `built`, do, not by what was promised of them. One that the user asked for (a saved schedule, applied again) is given in any case.
+    It is judged by what its kernels, `built`, do, not by what was promised of them. One that the
+    user asked for (a saved schedule, applied again) is given in any case.
     """
     mine, theirs = figures(built, accounting), figures(given, accounting)
     pairs = [(_value(mine, name), _value(theirs, name)) for name in JUDGED]

@@ -136,6 +136,12 @@ def loops_split_again(x, a, b):
     return one, padded.var((1, 2, 3)), other
 
 
+@case(lambda: (floats(4, 1, 9),), dynamic=True)
+def reflect_dynamic(x):
+    padded = functional.pad(x, (2, 1), "reflect")
+    return padded.var(-1), padded * 2
+
+
 @case(lambda: (floats(1, 8, 5, 10),), dynamic=True)
 def removed_users(x):
     joined = torch.cat([x, x * 2], 3)

@@ -100,6 +100,18 @@ def test_a_wrong_index_in_such_a_body_is_still_found(name: str) -> None:
         assert codes & {"IND010", "IND011"}
 
 
+def test_a_choice_in_an_index_is_derived_again() -> None:
+    text = (CORPUS / "reflect_dynamic.0.pre.txt").read_text()
+    assert "Where(" in text
+    dump = parse_dump(text)
+    found = rederive(dump)
+    assert found.differences == []
+    assert {f.code for f in dump.findings} <= {"IND007"}
+    assert found.checked["loop_nodes"] == found.total["loop_nodes"]
+    codes = {d.code for d in rederive(parse_dump(text.replace("< 0, ", "< 1, ", 1))).differences}
+    assert codes
+
+
 def test_users_that_were_removed_as_dead_are_no_difference() -> None:
     for name in ("removed_users.0.pre.txt", "removed_users.0.post.txt"):
         text = (CORPUS / name).read_text()

@@ -2,7 +2,16 @@
 
 import pytest
 
-from treadle.index import IndexSyntaxError, indirect, loop, parse, show, show_sympy, size
+from treadle.index import (
+    IndexSyntaxError,
+    evaluate,
+    indirect,
+    loop,
+    parse,
+    show,
+    show_sympy,
+    size,
+)
 from treadle.index.text import show_sympy_whole
 
 
@@ -86,3 +95,20 @@ def test_names_get_their_meaning_from_the_scope_first() -> None:
     assert parse("tmp3 + n") is indirect("tmp3") + loop("n")
     with pytest.raises(IndexSyntaxError, match="a declared name"):
         parse("n", {}, lambda name: None)
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
+def test_a_choice_between_two_is_a_number(sign: str) -> None:
+    e = parse(f"2*(Where(p0 - 3 {sign} p1, p0 + 7, 5*p1)) + 1")
+    holds = {"<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__}[sign]
+    for a in range(-3, 9):
+        for b in range(-3, 9):
+            expected = 2 * (a + 7 if holds(a - 3, b) else 5 * b) + 1
+            assert evaluate(e, {loop("p0"): a, loop("p1"): b}) == expected
+
+
+@pytest.mark.parametrize("text", ["Where(p0, 1, 2)", "Where(p0 < 1, 2)", "Where(p0 < 1, 2, 3",
+                                  "p0 < 1", "Where(p0 == 1, 2, 3)", "Where()"])  # fmt: skip
+def test_a_choice_without_a_comparison_is_refused(text: str) -> None:
+    with pytest.raises(IndexSyntaxError):
+        parse(text)

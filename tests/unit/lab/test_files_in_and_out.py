@@ -84,6 +84,23 @@ def test_xla_plans_that_overlap_are_refused_alike(
         assert main([command, str(file)]) in (1, 2), command
 
 
+def test_check_looks_at_all_files_even_if_one_cannot_be_read(
+    program_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "plan.csv"
+    wrong.write_text(WRONG_PLAN)
+    gone = str(tmp_path / "gone.txt")
+    assert main(["check", gone, str(wrong), program_file]) == 2
+    shown = capsys.readouterr()
+    assert f"{gone}: expected a readable file" in shown.err
+    assert "MEM001 at b" in shown.out
+    assert f"{program_file}: ok, 4 operations" in shown.out
+    assert main(["check", gone, str(wrong), program_file, "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert len(data["errors"]) == 2
+
+
 # ------------------------------------------------------------------------------- outputs
 
 WRITERS = (
@@ -399,6 +416,21 @@ def test_long_work_shows_that_it_goes_on_and_cleans_up() -> None:
     assert "treadle plan: 0 s ..." in screen.written
     assert screen.written.endswith("\r")
     assert not screen.written.split("\r")[-2].strip()
+
+
+def test_what_is_printed_stands_behind_a_clean_beginning_of_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    with progress("treadle plan", screen, patience=0.01):  # type: ignore[arg-type]
+        time.sleep(0.1)
+        print("the plan")
+        time.sleep(0.05)
+    before, _, after = screen.written.partition("the plan")
+    assert before.startswith("\rtreadle plan: 0 s ...")
+    assert before.endswith(" \r")
+    assert after == "\n"
 
 
 def test_short_work_and_files_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:

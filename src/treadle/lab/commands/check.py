@@ -8,9 +8,11 @@ plans in memory problems. The work is done where every command loads its files: 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 
+from treadle.core.errors import InputError
 from treadle.lab.help import ANY_FILE
 from treadle.lab.loading import Loaded, load
 from treadle.lab.output import emit
@@ -25,15 +27,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check each file; the exit code says whether all are fine."""
+    """Check each file; the exit code says whether all are fine, 2 if one cannot be read."""
     start = time.perf_counter()
-    files = [load(path) for path in args.files]
-    ok = not any(one.errors for one in files)
-    errors = [f"{one.path}: {error}" for one in files for error in one.errors]
+    files: list[Loaded] = []
+    unreadable: list[str] = []
+    for path in args.files:
+        try:
+            files.append(load(path))
+        except InputError as e:
+            if len(args.files) == 1:
+                raise
+            # The other files are looked at all the same.
+            unreadable.append(e.render())
+            print(e.render(), file=sys.stderr)
+    ok = not unreadable and not any(one.errors for one in files)
+    errors = [f"{one.path}: {error}" for one in files for error in one.errors] + unreadable
     data = {"ok": ok, "errors": errors, "files": [_json(one) for one in files]}
     seconds = round(time.perf_counter() - start, 3)
     emit(args.json, {**data, "seconds": seconds}, [line for one in files for line in _lines(one)])
-    return 0 if ok else 1
+    return 2 if unreadable else 0 if ok else 1
 
 
 def _json(one: Loaded) -> dict[str, object]:
@@ -46,7 +58,8 @@ def _json(one: Loaded) -> dict[str, object]:
 
 def _lines(one: Loaded) -> Iterator[str]:
     state = "ok" if not one.errors else "FAILED"
-    yield f"{one.path}: {state}, {one.ops} operations{one.about}"
+    count = f", {one.ops} operations" if one.ops or one.program is not None else ""
+    yield f"{one.path}: {state}{count}{one.about}"
     yield from (f"  {error}" for error in one.errors[:SHOWN_ERRORS])
     if len(one.errors) > SHOWN_ERRORS:
         yield f"  ... and {len(one.errors) - SHOWN_ERRORS} more"

@@ -12,6 +12,7 @@ from treadle.core.errors import UsageError
 from treadle.core.suggest import suggestion_notes
 from treadle.core.writing import Outputs
 from treadle.frontends.inductor_dump import unpacked
+from treadle.ir.effects import runs
 from treadle.ir.program import Kernel, Nest, Operation, Program
 from treadle.ir.text import show_program
 from treadle.ir.text_print import show_operation
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [
         _row(counted, op, model, nests.get(op.name, 0))
         for op in counted.ops
-        if not isinstance(op, LAUNCHLESS)
+        if runs(op) and not isinstance(op, LAUNCHLESS)
     ]
     totals = {
         "kernels": len(rows),
