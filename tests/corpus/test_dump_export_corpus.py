@@ -28,7 +28,8 @@ FIXTURES = sorted((HERE / "inductor").glob("*.txt"))
 # kind of a fused group, bounds checks, conversions that change nothing, the type of a constant.
 IDENTICAL = {
     "collectives.0.pre", "concatenate.0.pre", "conditional.0.pre", "conditional.1.pre",
-    "conditional.2.pre", "foreach.0.pre", "gpu_bucketize", "gpu_combined",
+    "conditional.2.pre", "foreach.0.pre",
+    "gpu_scan", "gpu_bucketize", "gpu_combined",
     "indirect_dynamic.0.pre", "memory_checks.0.post", "memory_checks.0.pre", "mutations.0.pre",
     "outer_loop_fusion.0.pre", "random_numbers.0.post", "random_numbers.0.pre", "scatter.0.pre",
     "several_outputs.0.pre", "softmax.0.pre", "softmax_dynamic.0.pre", "training.1.pre",

@@ -37,7 +37,10 @@ def test_no_figure_is_worse_than_the_peers_after_fusion(path: Path) -> None:
     peer = figures(theirs, DUMP)
     assert after["kernels"] <= peer.kernels
     assert after["bytes_moved"] <= peer.bytes_moved
-    assert after["peak_bytes"] <= peer.peak_bytes
+    # Memory is spent where it saves as much traffic, and never over the policy's factor.
+    assert after["peak_bytes"] <= 1.02 * peer.peak_bytes
+    more = max(0, after["peak_bytes"] - peer.peak_bytes)
+    assert peer.bytes_moved - after["bytes_moved"] >= more
     assert after["counted_as_inductor"]["bytes_moved"] <= figures(theirs, PEER).bytes_moved
 
 
@@ -58,9 +61,8 @@ def test_the_large_seed_meets_its_targets() -> None:
         pytest.skip("seed 001 is not beside the repository")
     found = scheduled(paths[0])
     after = found["after"]
-    assert after["kernels"] <= 694
-    assert after["bytes_moved"] < 816.4e9
-    assert after["peak_bytes"] <= 21.3e9
+    # A ratchet: what was reached, in the kernels as they are.
+    assert after["kernels"] <= 505
+    assert after["bytes_moved"] < 774.2e9
+    assert after["peak_bytes"] < 18.19e9
     assert found["seconds"] < 20
-    # What is in the README: far below the dump's 26.8 GB.
-    assert after["peak_bytes"] < 18.5e9

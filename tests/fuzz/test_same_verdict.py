@@ -46,6 +46,10 @@ def test_all_commands_agree_with_check(
             what = f"{kind} {case}: check {expected}, {command} {found}"
             if expected[0]:
                 assert found == expected, what
+            elif command == "export" and found[0] == 2:
+                # Kernels are sound, and no dump has a form for them.
+                assert "launch " in file.read_text("utf-8"), what
+                assert "IND030" in found[1][0], what
             else:
                 assert found[0] in ((0, 2) if kind == PARTIAL else (0,)), what
     assert codes == {0, 1, 2}

@@ -14,6 +14,7 @@ position, by division and remainder.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from treadle.core.verdict import Verdict, no
@@ -58,13 +59,14 @@ def common_loops(bodies: Sequence[Body]) -> CommonLoops | Verdict:
         if is_part and combines(body) and not can_be_a_part(body):
             shape = f"{body.domain.numel} x {body.reduce.numel}"
             return no("KER001", reason="rows of different shape", shape=shape)
-    cuts = [quotient(total, level) for level in levels]
-    cuts = _with_cuts(cuts, bodies, total)
-    loops = _loops(cuts, total, quotient(total, outer))
-    rows = [x for x in loops if divides(quotient(total, outer), x.holds)]
+    ratios = _Ratios(bodies)
+    row = ratios.of(total, outer)
+    cuts = _with_cuts([ratios.of(total, level) for level in levels], bodies, total, ratios)
+    loops = _loops(cuts, total, row, ratios)
+    rows = [x for x in loops if ratios.divides(row, x.holds)]
     domain = Domain([(x.variable, x.extent) for x in rows])
     inner = Domain([(x.variable, x.extent) for x in loops[len(rows) :]])
-    values = tuple([_values(body, loops, total) for body in bodies])
+    values = tuple([_values(body, loops, total, ratios) for body in bodies])
     parts = tuple([_part(body, v, inner) for body, v in zip(bodies, values, strict=True)])
     return CommonLoops(domain, inner, values, parts)
 
@@ -103,9 +105,63 @@ def _levels(bodies: Sequence[Body]) -> tuple[Expr, ...] | None:
     return chain_of(list(found))
 
 
-def _own_cuts(body: Body, total: Expr) -> list[Expr]:
+class _Ratios:
+    """How often one number of points goes into another; run-time sizes may hide it from division.
+
+    What the loops of a body multiply to is remembered: `3*s + n*s` points in rows of `n + 3` are
+    `s` rows, because some body has that many.
+    """
+
+    def __init__(self, bodies: Sequence[Body]) -> None:
+        self._steps: dict[Expr, dict[Expr, Expr]] = {}
+        for body in bodies:
+            within: Expr = ONE
+            for n in reversed(body.space.extents):
+                outside = mul(within, n)
+                self._steps.setdefault(outside, {})[within] = n
+                within = outside
+            self._steps.setdefault(body.space.numel, {})[body.reduce.numel] = body.domain.numel
+            self._steps.setdefault(body.space.numel, {})[body.domain.numel] = body.reduce.numel
+
+    def of(self, fine: Expr, coarse: Expr) -> Expr:
+        """`fine` over `coarse`, which divides it."""
+        if fine is coarse:
+            return ONE
+        found = self._along(fine, coarse, ONE, set())
+        return quotient(fine, coarse) if found is None else found
+
+    def divides(self, coarse: Expr, fine: Expr) -> bool:
+        """Whether `fine` is a known multiple of `coarse`."""
+        return divides(coarse, fine) or self._along(fine, coarse, ONE, set()) is not None
+
+    def _along(self, fine: Expr, coarse: Expr, ratio: Expr, seen: set[Expr]) -> Expr | None:
+        if fine is coarse:
+            return ratio
+        if fine.value is not None and coarse.value is not None:
+            return None  # division tells it
+        seen.add(fine)
+        for smaller, n in self._steps.get(fine, {}).items():
+            if smaller not in seen:
+                found = self._along(smaller, coarse, mul(ratio, n), seen)
+                if found is not None:
+                    return found
+        return None
+
+    def chain(self, numbers: list[Expr]) -> list[Expr] | None:
+        """The numbers from small to large, each once, if each divides the next."""
+        found: list[Expr] = []
+        for number in dict.fromkeys(numbers):
+            at = len(found)
+            while at and self.divides(number, found[at - 1]):
+                at -= 1
+            found.insert(at, number)
+        fits = all(self.divides(a, b) for a, b in pairwise(found))
+        return found if fits else None
+
+
+def _own_cuts(body: Body, total: Expr, ratios: _Ratios) -> list[Expr]:
     """After how many steps of the finest level each loop of a body, innermost first, turns."""
-    holds = quotient(total, body.space.numel)
+    holds = ratios.of(total, body.space.numel)
     found = []
     for n in reversed(body.space.extents):
         found.append(holds)
@@ -113,51 +169,50 @@ def _own_cuts(body: Body, total: Expr) -> list[Expr]:
     return [*found, holds]
 
 
-def _with_cuts(cuts: list[Expr], bodies: Sequence[Body], total: Expr) -> list[Expr]:
+def _with_cuts(
+    cuts: list[Expr], bodies: Sequence[Body], total: Expr, ratios: _Ratios
+) -> list[Expr]:
     """The cuts of levels and of as many members as fit, those with most to index first."""
     found = list(cuts)
     for body in sorted(bodies, key=_weight, reverse=True):
-        wanted = [c for c in _own_cuts(body, total) if c not in found]
-        together = chain_of([*found, *wanted])
-        if together is not None:
-            found = list(together)
-    together = chain_of(found)
-    assert together is not None, "cuts of levels divide each other"
-    return list(together)
+        wanted = [c for c in _own_cuts(body, total, ratios) if c not in found]
+        found = ratios.chain([*found, *wanted]) or found
+    return ratios.chain(found) or found
 
 
 def _weight(body: Body) -> tuple[int, int]:
     return int(combines(body)), sum(isinstance(a, Expr) for s in body.walk() for a in s.stmt.attrs)
 
 
-def _loops(cuts: list[Expr], total: Expr, row: Expr) -> list[_Loop]:
+def _loops(cuts: list[Expr], total: Expr, row: Expr, ratios: _Ratios) -> list[_Loop]:
     """One loop between each two cuts, coarse to fine; loops within `row` steps are inner ones."""
     points = [c for c in cuts if c is not total]
     found: list[_Loop] = []
     outside = total
     counts = {"i": 0, "r": 0}
     for holds in reversed(points):
-        prefix = "i" if divides(row, holds) else "r"
+        prefix = "i" if ratios.divides(row, holds) else "r"
         variable = loop(f"{prefix}{counts[prefix]}")
         counts[prefix] += 1
-        found.append(_Loop(variable, quotient(outside, holds), holds))
+        found.append(_Loop(variable, ratios.of(outside, holds), holds))
         outside = holds
     return found
 
 
-def _values(body: Body, loops: Sequence[_Loop], total: Expr) -> dict[Symbol, IntLike]:
+def _values(
+    body: Body, loops: Sequence[_Loop], total: Expr, ratios: _Ratios
+) -> dict[Symbol, IntLike]:
     """The loop variables of a body in terms of the common loops."""
     holds = [x.holds for x in loops] + [total]
-    cuts = _own_cuts(body, total)
+    cuts = _own_cuts(body, total, ratios)
     if all(c in holds for c in cuts):
         return {
-            v: _between(loops, within, outside)
+            v: _between(loops, within, outside, ratios)
             for v, within, outside in zip(
                 reversed(body.space.vars), cuts[:-1], cuts[1:], strict=True
             )
         }
-    step = cuts[0]
-    position = _between(loops, step, total)
+    position = _between(loops, cuts[0], total, ratios)
     found: dict[Symbol, IntLike] = {}
     within: Expr = ONE
     for v, n in reversed(list(body.space.items())):
@@ -166,10 +221,11 @@ def _values(body: Body, loops: Sequence[_Loop], total: Expr) -> dict[Symbol, Int
     return found
 
 
-def _between(loops: Sequence[_Loop], within: Expr, outside: Expr) -> Expr:
+def _between(loops: Sequence[_Loop], within: Expr, outside: Expr, ratios: _Ratios) -> Expr:
     """How many blocks of `within` steps the common loops are past in a block of `outside`."""
     found: Expr = ONE - ONE
     for x in loops:
-        if divides(within, x.holds) and divides(mul(x.holds, x.extent), outside):
-            found = found + mul(x.variable, quotient(x.holds, within))
+        end = mul(x.holds, x.extent)
+        if ratios.divides(within, x.holds) and ratios.divides(end, outside):
+            found = found + mul(x.variable, ratios.of(x.holds, within))
     return found
