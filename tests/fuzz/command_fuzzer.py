@@ -312,8 +312,8 @@ def _changed(rng: random.Random, data: object, depth: int = 0) -> object:
 
 ANY: tuple[Mutation, ...] = (
     replace_number, replace_number, scale_number, scale_number, replace_name, replace_name,
-    exchange_word, exchange_word, change_arguments, change_arguments, drop_block, double_block, move_block, reverse_blocks, join,
-    change_line, cut, replace_characters, insert_text,
+    exchange_word, exchange_word, change_arguments, change_arguments, drop_block, double_block,
+    move_block, reverse_blocks, join, change_line, cut, replace_characters, insert_text,
 )  # fmt: skip
 JSON_KINDS = ("journal", "schedule", "reproducer")
 
