@@ -179,6 +179,23 @@ def exchange_word(rng: random.Random, text: str) -> str:
     return text[: one.start()] + new + text[one.end() :]
 
 
+def change_arguments(rng: random.Random, text: str) -> str:
+    """One argument of one call dropped, doubled or put in the place of another."""
+    found = [m for m in re.finditer(r"\(([^()\n]+)\)", text) if "," in m[1]]
+    if not found:
+        return text
+    one = rng.choice(found)
+    parts = one[1].split(", ")
+    at, how = rng.randrange(len(parts)), rng.randrange(3)
+    if how == 0:
+        del parts[at]
+    elif how == 1:
+        parts.insert(at, rng.choice(parts))
+    else:
+        parts[at] = rng.choice(rng.choice(found)[1].split(", "))
+    return text[: one.start(1)] + ", ".join(parts) + text[one.end(1) :]
+
+
 def _blocks(text: str) -> list[str]:
     """Nodes, operations, computations: what blank lines keep apart, with those lines."""
     return re.findall(r".+?(?:\n\n+|\Z)", text, re.DOTALL) or [text]
@@ -295,15 +312,15 @@ def _changed(rng: random.Random, data: object, depth: int = 0) -> object:
 
 ANY: tuple[Mutation, ...] = (
     replace_number, replace_number, scale_number, scale_number, replace_name, replace_name,
-    exchange_word, exchange_word, drop_block, double_block, move_block, reverse_blocks, join,
-    change_line, cut, replace_characters, insert_text,
+    exchange_word, exchange_word, change_arguments, change_arguments, drop_block, double_block,
+    move_block, reverse_blocks, join, change_line, cut, replace_characters, insert_text,
 )  # fmt: skip
 JSON_KINDS = ("journal", "schedule", "reproducer")
 
 
 GENTLE: tuple[Mutation, ...] = (
-    scale_number, scale_number, replace_name, exchange_word, drop_block, double_block, move_block,
-    change_line,
+    scale_number, scale_number, replace_name, exchange_word, change_arguments, drop_block,
+    double_block, move_block, change_line,
 )  # fmt: skip
 """Changes after which a file often still reads."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -245,3 +246,16 @@ def test_a_value_with_several_results_used_as_one_is_kept_opaque() -> None:
     imported = import_program(parse_dump(text))
     opaque = [a.message for a in imported.assumptions if a.code == "IND020"]
     assert any("several results" in message for message in opaque)
+
+
+TOO_FEW = ("sort(load)", "constant()", "reduction()", "to_dtype(load)", "rand()", "where()",
+           "bucketize(load)", "add()", "load_seed()")  # fmt: skip
+
+
+@pytest.mark.parametrize("call", TOO_FEW)
+def test_an_operation_with_too_few_arguments_is_kept_opaque(call: str) -> None:
+    text = (CORPUS / "softmax.0.post.txt").read_text()
+    changed = re.sub(r"(?<=ops\.)exp\([^)]*\)", call, text)
+    assert changed != text
+    imported = import_program(parse_dump(changed))
+    assert any(a.code == "IND020" for a in imported.assumptions)

@@ -262,12 +262,15 @@ class _Translation:
         """The value of an operation; None if it has none."""
         special = SPECIAL.get(call.op)
         if special is not None:
-            return special(self, call)
+            try:
+                return special(self, call)
+            except IndexError:
+                raise UnsayableError(f"ops.{call.op} with too few arguments") from None
         name = RENAMED.get(call.op, call.op)
         if name not in POINTWISE or call.keywords:
             raise UnsayableError(f"ops.{call.op}")
         operands = [self.operand(a) for a in call.args]
-        if name == "where" and isinstance(operands[0], Value):
+        if name == "where" and operands and isinstance(operands[0], Value):
             operands[0] = self.as_bool(operands[0])
         return self.builder.op(name, *operands)
 
