@@ -220,8 +220,8 @@ def test_what_torch_allocates_inside_a_call_is_all_that_is_not_predicted(watch: 
 
 
 def test_a_backward_graph_lives_in_what_the_forward_graph_saved(watch: Watch) -> None:
-    given = inputs_of("layers", True)
-    step(watch.compiled(layers), given, True)
+    given = inputs_of("gated", True)
+    step(watch.compiled(CASES["gated"][0]), given, True)
     plan = watch.plans[1]
     donated = [n for n, life in plan.lives.items() if life.role is Role.DONATED]
     assert donated

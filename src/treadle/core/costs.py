@@ -19,6 +19,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def cache_bytes(self) -> int:
+        """Return how much the last-level cache holds."""
+        ...
+
+    @property
     def gigabytes_per_second(self) -> float:
         """Return the bandwidth of main memory."""
         ...

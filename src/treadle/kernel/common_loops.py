@@ -67,8 +67,19 @@ def common_loops(bodies: Sequence[Body]) -> CommonLoops | Verdict:
     domain = Domain([(x.variable, x.extent) for x in rows])
     inner = Domain([(x.variable, x.extent) for x in loops[len(rows) :]])
     values = tuple([_values(body, loops, total, ratios) for body in bodies])
+    if any(_has_one_step(body) for body in bodies):
+        # What reduces a single step still needs a loop to do so.
+        step = loop(f"r{len(inner)}")
+        inner = Domain([*inner.items(), (step, ONE)])
+        for body, known in zip(bodies, values, strict=True):
+            if _has_one_step(body):
+                known[body.reduce.vars[-1]] = step
     parts = tuple([_part(body, v, inner) for body, v in zip(bodies, values, strict=True)])
     return CommonLoops(domain, inner, values, parts)
+
+
+def _has_one_step(body: Body) -> bool:
+    return combines(body) and body.reduce.numel is ONE
 
 
 def can_be_a_part(body: Body) -> bool:
@@ -86,8 +97,11 @@ def _part(body: Body, values: dict[Symbol, IntLike], inner: Domain) -> Expr | No
     place: Expr = ONE - ONE
     for v, n in body.reduce.items():
         place = mul(place, n) + values[v]
+    if _has_one_step(body):
+        return None if len(inner) == 1 else place
     place = inner.facts.simplify(place)
-    return None if place.free.issuperset(inner.vars) else place
+    wanted = [v for v, n in inner.items() if n is not ONE]
+    return None if place.free.issuperset(wanted) else place
 
 
 def combines(body: Body) -> bool:

@@ -24,7 +24,7 @@ from treadle.schedule.candidates import candidate_pairs
 from treadle.schedule.kernels import KernelDraft, kernels_of, rebuilt, storages_shared
 from treadle.schedule.late import run_late
 from treadle.schedule.policy import Policy
-from treadle.schedule.profit import is_faster
+from treadle.schedule.profit import is_faster, worth_in_memory
 from treadle.schedule.reindex import aligned, can_align
 from treadle.schedule.rules.chain import RULES, rules_for
 from treadle.schedule.rules.pair import Pair
@@ -176,7 +176,7 @@ class Search:
         verdict = is_faster(pair, score)
         if not verdict:
             return no(verdict.code, **verdict.facts, bytes=score)
-        worth = score + self.launch_bytes(one.device)
+        worth = worth_in_memory(score, self.ctx.cost.machine(one.device))
         verdict = self.board.acyclic(a, b) and self.board.place(first, second, worth=worth)
         if not verdict:
             return no(verdict.code, **verdict.facts, bytes=score)
@@ -193,11 +193,6 @@ class Search:
         """Two kernels as the rules see them."""
         shared = tuple(storages_shared(one, other))
         return Pair.of(self.program, self.policy, self.ctx.cost, one, other, shared)
-
-    def launch_bytes(self, device: str) -> float:
-        """Bytes that the device could move in the time of a launch."""
-        machine = self.ctx.cost.machine(device)
-        return machine.launch_ns * machine.gigabytes_per_second
 
     def align(self, pair: Pair) -> Alignment | None:
         """Try to make the two meet by walking a pointwise one in the other's order."""

@@ -17,7 +17,7 @@ from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import SCHEDULING
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import policy_named
-from treadle.schedule.profit import is_faster
+from treadle.schedule.profit import is_faster, worth_in_memory
 from treadle.schedule.rules.chain import rules_for
 
 
@@ -105,7 +105,7 @@ def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdic
     found.append(("closes_no_cycle", search.board.acyclic(x, y)))
     if found[-1][1]:
         search.board.pays = True
-        worth = saved + search.launch_bytes(one.device)
+        worth = worth_in_memory(saved, ctx.cost.machine(one.device))
         placed = search.board.place(first, second, worth=worth)
         found.append(("has_a_place_within_the_peak", placed))
     return found

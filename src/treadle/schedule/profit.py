@@ -14,6 +14,11 @@ from treadle.index import hint
 from treadle.schedule.kernels import KernelDraft
 from treadle.schedule.rules.pair import Pair
 
+CACHE_SHARE = 8
+"""What is moved stays in the cache if it is smaller than this part of it."""
+CACHE_SPEED = 4
+"""How much faster a cache is than the memory behind it, at the least."""
+
 
 def is_faster(pair: Pair, saved: int) -> Verdict:
     """FUS014: cores that would stand idle cost less than what is saved."""
@@ -36,6 +41,16 @@ def is_faster(pair: Pair, saved: int) -> Verdict:
         "FUS014", points=points, cores=machine.cores, apart_ns=round(apart),
         together_ns=round(together),
     )  # fmt: skip
+
+
+def worth_in_memory(saved: int, machine: Machine) -> float:
+    """How many bytes of memory may be spent for a fusion, at a price of one byte for a byte.
+
+    What is small stays in the cache, where moving it costs a fraction; a launch is worth the bytes
+    that could be moved in its time.
+    """
+    stays = saved < machine.cache_bytes / CACHE_SHARE
+    return saved / (CACHE_SPEED if stays else 1) + machine.launch_ns * machine.gigabytes_per_second
 
 
 def moved_bytes(kernel: KernelDraft) -> int:

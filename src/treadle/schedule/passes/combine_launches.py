@@ -19,6 +19,7 @@ from treadle.kernel.space import Space, space_of
 from treadle.schedule.board import Board
 from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_named
+from treadle.schedule.profit import worth_in_memory
 
 WORTH = 0.01
 """A launch that is a smaller share of a kernel's time is not worth sharing."""
@@ -146,8 +147,7 @@ class _Launch:
         verdict = board.acyclic(a, b)
         if verdict:
             first_step, second = (a, b) if board.before(a, b) else (b, a)
-            machine = self.cost.machine(op.device)
-            worth = machine.launch_ns * machine.gigabytes_per_second
+            worth = worth_in_memory(0, self.cost.machine(op.device))
             verdict = board.place(first_step, second, worth=worth, drop_internal=False)
         if not verdict:
             return verdict

@@ -36,6 +36,13 @@ def _without_unit_loops(body: Body) -> Body:
     ones = {v for v, n in body.space.items() if n.value == 1}
     if len(body.reduce) and ones.issuperset(body.reduce.vars):
         ones.discard(body.reduce.vars[-1])  # a reduction keeps a loop to reduce over
+    # So does a reduction of a part.
+    ones -= {
+        v
+        for at in body.walk()
+        if at.stmt.op == "reduce_part" and isinstance(over := at.stmt.attr("over"), Expr)
+        for v in over.free
+    }
     if not ones:
         return body
     gone: dict[Symbol, IntLike] = dict.fromkeys(ones, 0)
