@@ -21,6 +21,7 @@ from treadle.core.options import Options
 from treadle.ir.build import BodyBuilder, ProgramBuilder, Value
 from treadle.ir.program import Program
 from treadle.ir.types import Buffer
+from treadle.schedule.passes import PIPELINE
 from treadle.schedule.pipeline import run_pipeline
 
 ROWS, COLUMNS = 3, 5
@@ -88,7 +89,7 @@ def rows(seed: int) -> Program:
 def test_fused_rows_agree_in_shared_memory(seed: int) -> None:
     program, options = rows(seed), Options(check=2)
     ctx = Ctx(options, cost_model(program, options), Journal(enabled=False))
-    agree_in_shared_memory(run_pipeline(program, ctx))
+    agree_in_shared_memory(run_pipeline(program, ctx, PIPELINE))
     agree_in_shared_memory(program)
 
 

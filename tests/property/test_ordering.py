@@ -14,7 +14,7 @@ from treadle.analysis.accounting import PEER, figures
 from treadle.analysis.certificate import certify
 from treadle.analysis.liveness import Liveness
 from treadle.core.options import Options
-from treadle.ir.program import Program
+from treadle.ir.program import Grouped, Program
 from treadle.ir.spec import violations
 from treadle.schedule.ordering.bound import lower_bound
 from treadle.schedule.ordering.construct import CONSTRUCTIONS
@@ -92,4 +92,8 @@ def test_a_found_order_is_valid_counted_right_and_never_worse(program: Program) 
         assert violations(moved) == []
         assert certify(program, moved) == []
         assert found.bound <= found.peak <= found.given_peak
-    assert figures(program, PEER).peak_bytes == find_order(program, COUNTED, tries=0).given_peak
+    counted = figures(program, PEER).peak_bytes
+    given_peak = find_order(program, COUNTED, tries=0).given_peak
+    assert counted <= given_peak
+    # Neighbours that are kept together are moved as one, and counted as if all lived at once.
+    assert counted == given_peak or any(isinstance(op, Grouped) for op in program.ops)

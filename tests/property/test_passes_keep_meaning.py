@@ -54,7 +54,7 @@ def test_a_pass_keeps_meaning_dependences_and_rules(step: Pass, program: Program
 @settings(max_examples=120)
 @given(small_programs(groups=True))
 def test_all_passes_in_a_row_keep_the_meaning(program: Program) -> None:
-    after = run_pipeline(program, context(program, level=2))
+    after = run_pipeline(program, context(program, level=2), PIPELINE)
     assert certify(program, after) == []
     assert_same_meaning(program, after)
 

@@ -84,11 +84,13 @@ def bytes_moved(program: Program) -> int:
 def _touched_bytes(program: Program, name: str, touches: list[Access], numel: int) -> int:
     """Bytes of one buffer that accesses over `numel` points can touch: never more than it has."""
     buffer = program.by_name[name]
-    whole = hint(buffer.numel)
+    # A loop may reach beyond the elements of a view, and into the gaps of a layout.
+    root = program.by_name[program.storage_of(name)]
+    whole = root.storage_bytes // buffer.dtype.itemsize
     reach = 0
     for a in touches:
         if a.map is None or a.is_indirect:
-            reach += min(numel, whole) if a.map is not None else whole
+            reach += min(numel, whole) if a.map is not None else hint(buffer.numel)
             continue
         used = [n for v, n in a.map.domain.items() if v in a.map.index.free]
         points = 1
@@ -215,8 +217,8 @@ def _of_kernel(program: Program, op: Operation) -> Work:
     return total + _of_loops(program, loops, inside, made)
 
 
-def internal_storages(program: Program, op: Group) -> frozenset[str]:
-    """The storages that only the members of a group touch."""
+def internal_storages(program: Program, op: Operation) -> frozenset[str]:
+    """The storages that only an operation, or the members of a group, touch."""
     deps, edge = dependences(program), program.derive(boundary)
     members = {deps.position[leaf.name] for leaf in op.leaves}
     touched = {program.storage_of(n) for leaf in op.leaves for n in effects(leaf).touched}

@@ -20,7 +20,6 @@ from treadle.ir.effects import effects
 from treadle.ir.program import (
     Foreach,
     Fused,
-    Group,
     Grouped,
     Kernel,
     Loop,
@@ -40,7 +39,8 @@ Tell = Callable[[str, Sequence[str], Verdict], None]
 
 def with_kernels(program: Program, tell: Tell | None = None) -> Program:
     """The program with kernels for its loops and groups; itself if it has them already."""
-    if not any(type(op) in BUILDERS for op in walk_operations(program.ops)):
+    wanted = BUILDERS.keys() - {Grouped}
+    if not any(type(op) in wanted for op in walk_operations(program.ops)):
         return program
     return Builder(program, tell or (lambda question, names, verdict: None)).build()
 
@@ -89,7 +89,10 @@ class Builder:
     def loop(self, op: Operation) -> Operation:
         """A loop is a kernel by itself."""
         assert isinstance(op, Loop)
-        return self._kernel(op, "loop", [self._nest([op], op.body, op.name)])
+        body = self._without(op.body, internal_storages(self.program, op), [])
+        return self._kernel(
+            op, "loop", [self._nest([op], body if acts(body) else op.body, op.name)]
+        )
 
     def fused(self, op: Operation) -> Operation:
         """Members of a fused group as few nests; around a call, each side by itself."""
@@ -111,11 +114,13 @@ class Builder:
     def foreach(self, op: Operation) -> Operation:
         """Independent members in one launch, each with nests of its own."""
         assert isinstance(op, Foreach)
-        nests: list[Nest] = []
+        sides: list[list[Nest]] = []
         for m in op.members:
             loops = [leaf for leaf in m.leaves if isinstance(leaf, Loop)]
-            nests.extend(self._joined(m, loops, op.name))
-        return self._kernel(op, "foreach", nests)
+            sides.append(list(self._joined(m, loops, op.name)))
+        # Nests of one member follow each other: only single ones are independent.
+        shape = "foreach" if all(len(side) <= 1 for side in sides) else "fused"
+        return self._kernel(op, shape, [nest for side in sides for nest in side])
 
     def mixed(self, op: Operation) -> Operation:
         """Rows and columns in one walk over their common data, where that can be written."""
@@ -152,7 +157,7 @@ class Builder:
         self, op: Operation, members: Sequence[Operation], stem: str | None = None
     ) -> Iterator[Nest]:
         loops = [m for m in members if isinstance(m, Loop)]
-        inside = internal_storages(self.program, op) if isinstance(op, Group) else frozenset()
+        inside = internal_storages(self.program, op)
         for part, body in self._parts(op, loops):
             kept = self._without(body, inside, [x for x in loops if x not in part])
             if acts(kept):
@@ -214,9 +219,8 @@ class Builder:
     def _following(self, op: Operation) -> Operation:
         """The operation after kernels where it was after what they hold."""
         after = tuple(dict.fromkeys(self.new_name.get(n, n) for n in op.after if n != op.name))
-        members = op.members if isinstance(op, Grouped) else ()
-        fresh = tuple([self._following(m) for m in members])
         if isinstance(op, Grouped):
+            fresh = tuple([self._following(m) for m in op.members])
             return replace(op, after=after, members=fresh)
         return op if after == op.after else replace(op, after=after)
 

@@ -106,7 +106,7 @@ def predicted(
     """The peak of a graph, planned but not compiled, and the owners of what it gives."""
     gm = _copied(gm)
     lowered = lower_graph(gm, name, donated)
-    program = schedule(lowered.program, settings.options).program
+    program = schedule(lowered.program, settings.options).kernels
     owners = owners_of_inputs(gm, lowered, kept or {})
     values = {s: hint(s) for s in program.sizes}
     shape = RunShape(lower(program), lowered, owners)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from treadle.analysis.timeline import LifeError
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
-from treadle.ir.program import Collective, MultiOutput, Nop, Operation, Program, Wait
+from treadle.ir.program import Collective, Group, MultiOutput, Nop, Operation, Program, Wait
 from treadle.schedule.board import Board
 from treadle.schedule.policy import policy_named
 
@@ -104,7 +104,7 @@ class Reorder:
         self.at = {step: k for k, step in enumerate(self.steps)}
         place = self.board.deps.position
         self.op_at = {place[leaf.name]: op for op in program.ops for leaf in op.leaves}
-        tops = [(place[op.name], op) for op in program.ops if not len(op.leaves) > 1 and op.leaves]
+        tops = [(place[op.name], op) for op in program.ops if not isinstance(op, Group)]
         self.waits = [k for k, op in tops if isinstance(op, Wait)]
         self.starts = [k for k, op in tops if isinstance(op, Collective)]
         for a, b in zip(self.starts, self.starts[1:], strict=False):
