@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from treadle.analysis.cost import internal_storages
 from treadle.core.verdict import Verdict, yes
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
+from treadle.ir.pattern import named, pattern_of
 from treadle.ir.program import (
     Foreach,
     Fused,
@@ -29,7 +31,7 @@ from treadle.ir.program import (
     Program,
     walk_operations,
 )
-from treadle.ir.prune import acts
+from treadle.ir.prune import acts, pruned
 from treadle.ir.types import Buffer
 from treadle.kernel.joining import join, without_stores
 from treadle.kernel.mixing import mixed_nests
@@ -62,12 +64,32 @@ class _Made:
         return found
 
 
+class _Known(NamedTuple):
+    """A joined body over anonymous buffers, and which buffers of its members those are."""
+
+    body: Body
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, body: Body, buffers: Sequence[str]) -> _Known:
+        """The body of members that name these buffers."""
+        place = {name: k for k, name in enumerate(buffers)}
+        pattern, own = pattern_of(Loop(name="joined", body=body))
+        return cls(pattern.body, tuple([place[n] for n in own]))
+
+    def over(self, buffers: Sequence[str]) -> Body:
+        """The same for members that name other buffers."""
+        return named(self.body, [buffers[k] for k in self.places])
+
+
 class Builder:
     """Builds the kernels of one program; `tell` hears what was joined and what was not."""
 
     def __init__(self, program: Program, tell: Tell) -> None:
         self.program, self.tell = program, tell
         self.made = _Made({op.name for op in walk_operations(program.ops)})
+        self._known: dict[object, _Known] = {}
+        """Bodies that were joined before: layers and time steps repeat them over other buffers."""
         self.new_name: dict[str, str] = {}
         """For operations that are inside a kernel now, the kernel's name."""
 
@@ -158,10 +180,44 @@ class Builder:
     ) -> Iterator[Nest]:
         loops = [m for m in members if isinstance(m, Loop)]
         inside = internal_storages(self.program, op)
+        key, buffers = self._form(loops, inside)
+        known = self._known.get(key)
+        if known is not None:
+            self.tell("build", (op.name,), yes("KER000", nests=1))
+            yield self._nest(loops, known.over(buffers), stem or op.name)
+            return
+        found = list(self._new(op, loops, inside))
+        if len(found) == 1 and len(found[0][0]) == len(loops):
+            self._known[key] = _Known.of(found[0][1], buffers)
+        for part, body in found:
+            yield self._nest(part, body, stem or op.name)
+
+    def _form(
+        self, loops: Sequence[Loop], inside: frozenset[str]
+    ) -> tuple[object, tuple[str, ...]]:
+        """All that a joined body depends on, whatever the buffers are called; and those buffers."""
+        program = self.program
+        place: dict[str, int] = {}
+        parts = []
+        for op in loops:
+            pattern, buffers = pattern_of(op)
+            parts.append((pattern, tuple([place.setdefault(n, len(place)) for n in buffers])))
+        roots: dict[str, int] = {}
+        about = []
+        for name in place:
+            root = program.storage_of(name)
+            number = roots.setdefault(root, len(roots))
+            about.append((program.by_name[name].dtype, number, root in inside))
+        return (tuple(parts), tuple(about)), tuple(place)
+
+    def _new(
+        self, op: Operation, loops: list[Loop], inside: frozenset[str]
+    ) -> Iterator[tuple[list[Loop], Body]]:
+        """The nests of a group as loops and their body, without stores that nobody reads."""
         for part, body in self._parts(op, loops):
             kept = self._without(body, inside, [x for x in loops if x not in part])
             if acts(kept):
-                yield self._nest(part, kept, stem or op.name)
+                yield part, kept
 
     def _parts(self, op: Operation, loops: list[Loop]) -> Iterator[tuple[list[Loop], Body]]:
         """The loops in as few bodies as their order allows."""
@@ -187,6 +243,8 @@ class Builder:
     def _without(self, body: Body, inside: frozenset[str], others: Sequence[Loop]) -> Body:
         """The body without stores that nobody reads: not it, not another nest of the kernel."""
         storage = self.program.storage_of
+        if not any(storage(name) in inside for name, _, _, _ in body.stores()):
+            return Body(body.domain, body.reduce, pruned(body.stmts))
         read = {storage(name) for name, _, _ in body.loads()}
         read |= {storage(str(at.stmt.attrs[0])) for at in body.walk() if at.stmt.op == "bucketize"}
         read |= {storage(name) for name, _, mode, _ in body.stores() if mode != "plain"}
