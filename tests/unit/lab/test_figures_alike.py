@@ -171,3 +171,22 @@ def test_a_line_that_differs_in_spaces_only_is_said_to(
     assert main(["check", str(path)]) == 0
     out = capsys.readouterr().out
     assert "line 13 is not in standard form: spaces at its beginning or end" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "found a JSON list"),
+        ("3", "found a JSON int"),
+        ('{"treadle_schedule": 1}', "found one without 'program'"),
+        ('{"a": 1}', "found version None"),
+    ],
+)
+def test_a_replay_of_another_shape_is_refused_in_plain_words(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, saved = tmp_path / "p.txt", tmp_path / "s.json"
+    program.write_text(PART, "utf-8")
+    saved.write_text(text, "utf-8")
+    message = refused(capsys, "schedule", str(program), "--replay", str(saved))
+    assert message.startswith(f"{saved}:1: expected a schedule of version 1, {words} [SCH001]")
