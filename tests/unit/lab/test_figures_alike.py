@@ -190,3 +190,45 @@ def test_a_replay_of_another_shape_is_refused_in_plain_words(
     saved.write_text(text, "utf-8")
     message = refused(capsys, "schedule", str(program), "--replay", str(saved))
     assert message.startswith(f"{saved}:1: expected a schedule of version 1, {words} [SCH001]")
+
+
+def test_a_value_that_leaves_its_allocation_is_found_without_live_ranges(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = GPU / "conditional_float32.gpu_after_optimizations-buffer-assignment.txt"
+    path = tmp_path / "alone.txt"
+    path.write_text(whole.read_text("utf-8").replace("offset=0)", "offset=99999999)", 1), "utf-8")
+    for command in ("check", "show", *COMMANDS):
+        assert main([command, str(path)]) == 1
+        said = capsys.readouterr()
+        assert "is outside [0, " in said.out + said.err
+        assert "XLA008" in said.out + said.err
+
+
+def test_what_is_missing_in_an_hlo_text_is_not_said_to_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "module.txt"
+    text = (GPU / "conditional_float32.gpu_after_optimizations.txt").read_text("utf-8")
+    path.write_text(text, "utf-8")
+    assert main(["check", str(path)]) == 0
+    assert "every operand and computation is there" in capsys.readouterr().out
+    at = text.index("fusion(%") + len("fusion(")
+    path.write_text(text[:at] + "%nothing, " + text[at:], "utf-8")
+    assert main(["check", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "which is not there [XLA014]" in out
+    assert "every operand" not in out
+
+
+def test_standard_input_is_nothing_to_write_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "p.txt"
+    path.write_text(PART, "utf-8")
+    for command in ("schedule", "kernels", "plan"):
+        assert "found '-', which is standard input" in refused(
+            capsys, command, str(path), "-o", "-"
+        )
+    assert [one.name for one in tmp_path.iterdir()] == ["p.txt"]
