@@ -105,6 +105,8 @@ def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
     data |= {**after.to_json(), "before": before.to_json(), "after": after.to_json()}
     data |= {"more_because": reasons if after.total > before.total else {}}
     data |= {"less_because": reasons if after.total < before.total else {}}
+    if not policy.include_inputs and not loaded.is_dump:  # a dump does not tell all their sizes
+        data |= {"peak_bytes_with_inputs": Liveness(moved).peak().bytes}
     data |= {"order": order, "breakdown": [_row(r) for r in after.planned.breakdown]}
     data |= {"seconds": round(time.perf_counter() - start, 3), "ok": not errors, "errors": errors}
     emit(args.json, data, _lines(data, before, after, args))
@@ -179,6 +181,8 @@ def _lines(
     yield from table([(k, left[k], right[k]) for k in KEYS], ("", "before", "after"))
     yield f"no two storages sharing would take {human_bytes(before.planned.unshared_bytes)}"
     yield from _change_lines(data, before, after)
+    if "peak_bytes_with_inputs" in data:
+        yield f"inputs are the caller's: with them the peak is {data['peak_bytes_with_inputs']:,}"
     gap = planned.total_bytes - planned.total_lower_bound
     yield "the plan is as low as can be" if not gap else f"{gap:,} above the lower bound"
     if data["order"] is not None:

@@ -232,3 +232,16 @@ def test_standard_input_is_nothing_to_write_to(
             capsys, command, str(path), "-o", "-"
         )
     assert [one.name for one in tmp_path.iterdir()] == ["p.txt"]
+
+
+def test_plan_says_what_the_peak_is_with_inputs_as_others_count_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text(PART, "utf-8")
+    shown = said(capsys, "show", str(path))["peak_bytes"]
+    assert said(capsys, "schedule", str(path))["before"]["peak_bytes"] == shown
+    planned = said(capsys, "plan", str(path))
+    assert planned["peak_bytes"] < shown == planned["peak_bytes_with_inputs"]
+    assert main(["plan", str(path)]) == 0
+    assert f"with them the peak is {shown:,}" in capsys.readouterr().out
