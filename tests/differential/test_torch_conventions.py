@@ -18,6 +18,7 @@ import treadle.torch  # noqa: E402, F401
 from treadle.frontends.torch import compile as compiling  # noqa: E402
 from treadle.schedule import pipeline  # noqa: E402
 from treadle.schedule.pass_card import Pass  # noqa: E402
+from treadle.schedule.passes import PIPELINE  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -176,7 +177,7 @@ def test_a_reproducer_goes_to_the_cache_and_the_warning_says_where(
     here.mkdir()
     monkeypatch.chdir(here)
     monkeypatch.setenv("TREADLE_CACHE_DIR", str(cache))
-    passes = (Pass("failing", fail, pipeline.SCHEDULING[0].after),)
+    passes = (Pass("failing", fail, PIPELINE[0].after),)
     real = pipeline.run_pipeline
     monkeypatch.setattr(
         compiling, "run_pipeline", lambda program, ctx, *_: real(program, ctx, passes)

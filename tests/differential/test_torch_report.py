@@ -361,3 +361,15 @@ def test_a_compiled_module_is_pickled_and_copied_as_torchs_are(used: bool) -> No
     assert peak == again.memory.peak_bytes
     holder = torch.nn.ModuleDict({"inner": fast})
     torch.testing.assert_close(pickle.loads(pickle.dumps(holder))["inner"](x), expected)
+
+
+def test_what_is_kept_for_backward_and_given_to_a_call_has_its_own_name_and_line() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+    )  # nothing but a call reads what the second one makes
+    forward = treadle.plan(model, torch.randn(3, 4)).graphs[0]
+    made = {piece.storage: piece for piece in forward.breakdown if piece.kind == "output"}
+    assert set(made) == {"relu", "addmm_1"}
+    assert made["relu"].operator == "aten.relu.default"
+    assert made["relu"].module == "1 (ReLU)"
+    assert all(piece.source for piece in made.values())

@@ -30,9 +30,11 @@ from treadle.ir.program import (
     Fused,
     Group,
     Grouped,
+    Kernel,
     Loop,
     MixOrder,
     MultiOutput,
+    Nest,
     Nop,
     Operation,
     Program,
@@ -93,8 +95,11 @@ def _peer_bytes(program: Program, op: Operation) -> int:
         return 0
     if isinstance(op, Foreach | Grouped):
         return sum(_peer_bytes(program, m) for m in op.members)
-    is_loop = isinstance(op, Loop)
-    points = op.body.space.numel_hint if isinstance(op, Loop) else PEER_CAP
+    if isinstance(op, Kernel) and op.shape in ("loop", "foreach"):
+        return sum(_peer_bytes(program, m) for m in op.members)
+    # A nest that runs several loops was a group.
+    is_loop = isinstance(op, Loop) and not (isinstance(op, Nest) and len(op.runs) > 1)
+    points = op.body.space.numel_hint if is_loop and isinstance(op, Loop) else PEER_CAP
     inside = internal_storages(program, op) if isinstance(op, Group) else frozenset()
     known, parts = program.derive(accesses), program.derive(parts_of_tuples)
     made: set[str] = set()
@@ -111,7 +116,7 @@ def _peer_bytes(program: Program, op: Operation) -> int:
             ways = (False, True) if a.also_reads else (a.is_write,)
             for way in ways:
                 seen.setdefault((a.buffer, way), []).append(a)
-        if isinstance(op, Fused | MixOrder):
+        if isinstance(op, Fused | MixOrder | Kernel):
             made.update(a.storage for a in known[leaf.name] if a.is_write and not a.also_reads)
     total = 0
     for (name, _), touches in seen.items():

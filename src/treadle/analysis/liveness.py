@@ -184,7 +184,7 @@ class Liveness:
         return {
             self.deps.position[leaf.name]: op.name
             for op in self.program.ops
-            if _is_one_step(op)
+            if _is_one_step(op) or isinstance(op, Kernel)  # a nest is known by its kernel
             for leaf in op.leaves
         }
 

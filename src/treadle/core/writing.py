@@ -60,6 +60,8 @@ def _refuse_folder(path: str) -> None:
     folder = os.path.dirname(path) or "."
     if "\0" in path or not path:
         found = "no name of a file"
+    elif path == STANDARD_INPUT:
+        found = "'-', which is standard input (./- is a file of that name)"
     elif os.path.isdir(path):
         found = "a folder"
     elif not os.path.isdir(folder):

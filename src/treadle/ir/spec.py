@@ -103,6 +103,8 @@ def sound_kernels(program: Program) -> Iterator[Violation]:
         for m in op.members:
             if isinstance(m, Nest) and not m.runs:
                 yield Violation("KER003", f"nest {m.name} says nothing of what it runs", op.name)
+            elif isinstance(m, Nest) and len(set(m.runs)) < len(m.runs):
+                yield Violation("KER003", f"nest {m.name} says twice what it runs", op.name)
             elif not isinstance(m, Nest | Template | UserKernel):
                 kind = type(m).__name__
                 yield Violation("KER003", f"a kernel is made of nests, not of a {kind}", op.name)

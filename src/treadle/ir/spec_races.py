@@ -15,6 +15,7 @@ from treadle.index import (
     Mod,
     Symbol,
     coefficient,
+    const,
     substitute,
 )
 from treadle.index.apart import Span, never_meet
@@ -22,6 +23,7 @@ from treadle.ir.body import COMBINING, Body, Stmt, number_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Program
 from treadle.ir.spec_facts import facts_of
+from treadle.ir.types import row_major_strides
 
 # ----------------------------------------------------------------------------------- levels
 
@@ -83,6 +85,23 @@ def reductions_have_loops(body: Body, program: Program) -> Iterator[tuple[str, s
     for at in combining if any(n.value == 0 for n in body.reduce.extents) else ():
         if at.stmt.attrs[0] in ("argmax", "argmin") and at.stmt.op in ("reduce", "reduce_part"):
             yield "IR013", f"%{at.number}: {at.stmt.attrs[0]} over no elements has no answer"
+
+
+def parts_are_positions(body: Body, program: Program) -> Iterator[tuple[str, str]]:
+    """IR013: what a part is combined over is the position in some of the inner loops."""
+    for at in body.walk():
+        over = at.stmt.attr("over") if at.stmt.op == "reduce_part" else None
+        if not isinstance(over, Expr):
+            continue
+        inner = [(v, n) for v, n in body.reduce.items() if v in over.free]
+        position: Expr = const(0)
+        for (v, _), stride in zip(inner, row_major_strides([n for _, n in inner]), strict=True):
+            position = position + v * stride
+        is_known = all(n.value is not None for _, n in inner)
+        if len(inner) != len(over.free & frozenset(body.space.vars)) or not inner:
+            yield "IR013", f"%{at.number}: over {over} is no position in the inner loops"
+        elif is_known and over != position:
+            yield "IR013", f"%{at.number}: over {over} is not the position in its loops, {position}"
 
 
 def loops_have_reductions(body: Body, program: Program) -> Iterator[tuple[str, str]]:
@@ -239,6 +258,6 @@ def _repeat_across(index: Expr, domain: Domain) -> str | None:
     return None
 
 
-RACE_RULES = (reductions_have_loops, stores_cannot_race)
+RACE_RULES = (reductions_have_loops, parts_are_positions, stores_cannot_race)
 LOOP_RULES = (loops_have_reductions,)
 """Of loops that are no nest of a kernel."""

@@ -90,7 +90,8 @@ def _about(dump: Dump, found: Rederivation, kind: str) -> str:
     """How much was worked out again, for people, in the middle of one line."""
     if kind == HLO and not dump.files:
         computations = len(dump.module.computations) if dump.module else 0
-        return f"; HLO text, {computations} computations, every operand and computation is there"
+        sound = "" if found.differences else ", every operand and computation is there"
+        return f"; HLO text, {computations} computations{sound}"
     parts = [
         f"{found.checked[key]} of {found.total[key]} {key.replace('_', ' ')}"
         for key in ("live_ranges", "uses", "sizes", "peak_lines", "placements", "headers")

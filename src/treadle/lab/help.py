@@ -29,8 +29,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 EXIT_CODES = "exit codes: 0 fine, 1 a check failed, 2 bad input or usage"
 
+MEANS_ONE: Mapping[str, str] = {"diff": "the two differ"}
+"""What exit code 1 says where it is not that a check failed."""
+
 
 def epilog(command: str) -> str:
     """What stands below the arguments of a command."""
     lines = "\n".join(f"  {line}" for line in EXAMPLES[command])
-    return f"example{'s' if len(EXAMPLES[command]) > 1 else ''}:\n{lines}\n\n{EXIT_CODES}"
+    codes = EXIT_CODES.replace("a check failed", MEANS_ONE.get(command, "a check failed"))
+    return f"example{'s' if len(EXAMPLES[command]) > 1 else ''}:\n{lines}\n\n{codes}"

@@ -113,9 +113,14 @@ def program_of(loaded: Loaded) -> Program:
     if loaded.program is not None:
         return sound(loaded).program or loaded.program
     sound(loaded)
-    if loaded.kind == "xla_buffer_assignment" and loaded.xla is not None:
+    if loaded.xla is not None:  # any of XLA's files: those next to it were read as well
         return xla_program(loaded.xla)  # says what is missing
-    raise _unknown(loaded.path, loaded.text)
+    raise InputError(
+        file=loaded.path,
+        expected="a file that holds a program (a Treadle program or a dump)",
+        found=f"a file of kind {loaded.kind}",
+        code="TXT002",
+    )
 
 
 def load_program(path: str) -> tuple[Program, Loaded]:
@@ -162,8 +167,10 @@ def _plain(text: str) -> str:
 def _first_difference(given: str, printed: str) -> str:
     old, new = given.split("\n"), printed.split("\n")
     for k, (a, b) in enumerate(zip(old, new, strict=False), 1):
-        if a != b:
+        if a.strip() != b.strip():
             return f"line {k} is not in standard form: '{a.strip()}' should be '{b.strip()}'"
+        if a != b:
+            return f"line {k} is not in standard form: spaces at its beginning or end"
     return f"{len(old)} lines, but {len(new)} in standard form"
 
 

@@ -3,7 +3,7 @@
 before   the order of the file, memory counted as its maker counts it, nothing written in place
 after    what can be run: blocks handed over in place, with `--order` in a better order
 
-Where running takes more than its maker counts, the plan says for what.
+Where running takes more or less than its maker counts, the plan says for what.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ HONESTY = (
     ("in_place", "blocks handed over in place"),
 )
 """What is counted otherwise after than before, in the order in which it is taken into account."""
+BETWEEN = "room between blocks, whose offsets are multiples of"
 KEYS = ("temp_bytes", "total_bytes", "plan_lower_bound", "peak_bytes", "peak_lower_bound")
 
 
@@ -50,6 +51,11 @@ class Side:
     def total(self) -> int:
         """Everything that is allocated."""
         return self.planned.total_bytes
+
+    @property
+    def room_between(self) -> int:
+        """What is allocated and not filled at the peak."""
+        return self.total - self.planned.peak.bytes
 
     def to_json(self) -> dict[str, object]:
         """The figures with the keys all commands share."""
@@ -87,13 +93,20 @@ def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
         total = after.planned.total_bytes
         errors.append(f"{total:,} bytes are over the capacity of {args.capacity:,}")
     reasons = {}
-    if after.total > before.total:
-        reasons = reasons_for_more(program, before.planned, policy)
+    if after.total != before.total:
+        reasons = reasons_for_change(program, before.planned, policy)
+        rest = after.planned.peak.bytes - before.planned.peak.bytes - sum(reasons.values())
+        between = after.room_between - before.room_between
+        more = {"another order": rest, f"{BETWEEN} {after.planned.of.alignment}": between}
+        reasons |= {words: size for words, size in more.items() if size}
     order = None if found is None else _order_json(found)
     data: dict[str, object] = {"kind": loaded.kind, "file": loaded.path}
     data |= {"name": program.name}
     data |= {**after.to_json(), "before": before.to_json(), "after": after.to_json()}
-    data |= {"more_because": reasons}
+    data |= {"more_because": reasons if after.total > before.total else {}}
+    data |= {"less_because": reasons if after.total < before.total else {}}
+    if not policy.include_inputs and not loaded.is_dump:  # a dump does not tell all their sizes
+        data |= {"peak_bytes_with_inputs": Liveness(moved).peak().bytes}
     data |= {"order": order, "breakdown": [_row(r) for r in after.planned.breakdown]}
     data |= {"seconds": round(time.perf_counter() - start, 3), "ok": not errors, "errors": errors}
     emit(args.json, data, _lines(data, before, after, args))
@@ -115,7 +128,7 @@ def _planned(
     return Side(planned, planned.of.live.working_set_bound() if bound is None else bound)
 
 
-def reasons_for_more(program: Program, before: PlannedProgram, after: Policy) -> dict[str, int]:
+def reasons_for_change(program: Program, before: PlannedProgram, after: Policy) -> dict[str, int]:
     """By how much the peak changes with each thing that is counted otherwise, one after another."""
     policy, last = before.of.live.policy, before.peak.bytes
     found: dict[str, int] = {}
@@ -167,14 +180,9 @@ def _lines(
     left, right = before.to_json(), after.to_json()
     yield from table([(k, left[k], right[k]) for k in KEYS], ("", "before", "after"))
     yield f"no two storages sharing would take {human_bytes(before.planned.unshared_bytes)}"
-    reasons = data["more_because"]
-    assert isinstance(reasons, dict)
-    if after.total > before.total:
-        because = ", ".join(f"{words} ({size:+,} B)" for words, size in reasons.items())
-        yield (
-            f"{after.total - before.total:,} B more than its maker counts: "
-            f"{because or 'offsets are multiples of ' + str(planned.of.alignment)}"
-        )
+    yield from _change_lines(data, before, after)
+    if "peak_bytes_with_inputs" in data:
+        yield f"inputs are the caller's: with them the peak is {data['peak_bytes_with_inputs']:,}"
     gap = planned.total_bytes - planned.total_lower_bound
     yield "the plan is as low as can be" if not gap else f"{gap:,} above the lower bound"
     if data["order"] is not None:
@@ -195,6 +203,17 @@ def _lines(
     assert isinstance(errors, list)
     yield from errors
     yield f"{planned.solution.method}, {data['seconds']} s"
+
+
+def _change_lines(data: Mapping[str, object], before: Side, after: Side) -> Iterator[str]:
+    """Why what can be run takes more or less than what the file's maker counts."""
+    change = after.total - before.total
+    reasons = data["more_because" if change > 0 else "less_because"]
+    assert isinstance(reasons, dict)
+    because = ", ".join(f"{words} ({size:+,} B)" for words, size in reasons.items())
+    if change:
+        word = "more" if change > 0 else "less"
+        yield f"{abs(change):,} B {word} than its maker counts: {because}"
 
 
 def _order_lines(order: object) -> Iterator[str]:

@@ -34,7 +34,7 @@ def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
     if args.capacity is not None and result.plan.height > args.capacity:
         errors.append(f"scratch of {result.plan.height:,} is over the capacity {args.capacity:,}")
     name = title_of(dump)
-    data: dict[str, object] = {"kind": "xla_buffer_assignment", "file": loaded.path, "name": name}
+    data: dict[str, object] = {"kind": loaded.kind, "file": loaded.path, "name": name}
     data |= {**result.to_json(), "seconds": seconds, "ok": not errors, "errors": errors}
     emit(args.json, data, [*_lines(name, result, seconds), *errors, *_pictures(result, args)])
     return 1 if errors else 0

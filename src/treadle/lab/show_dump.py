@@ -41,7 +41,7 @@ def _lines(s: Survey, sections: int, findings: int) -> Iterator[str]:
     yield f"                {s.estimated_bytes:,} by the sizes in the dump alone: {parts}"
     at = f" at {s.peak_at}" if s.peak_at else ""
     yield f"peak            {s.peak_bytes:,} ({human_bytes(s.peak_bytes)}){at}"
-    bound = f"no order of these kernels is below {s.peak_lower_bound:,}"
+    bound = f"counted so, no order of these kernels is below {s.peak_lower_bound:,}"
     yield f"                {bound}; without groups {s.unfused_peak_bytes:,}"
     yield f"                {s.counted_as_ours['peak_bytes']:,} with inputs and hand-over in place"
     twice = ""

@@ -64,6 +64,8 @@ class Schedule:
         """The schedule in a text, or one InputError."""
         try:
             data = json.loads(text)
+            if not isinstance(data, dict):
+                raise ValueError(f"a JSON {type(data).__name__}")
             if data.get(KEY) != VERSION:
                 raise ValueError(f"version {data.get(KEY)!r}")
             found = cls(
@@ -75,8 +77,9 @@ class Schedule:
             )
             found.kernels()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            what = f"one without {e}" if isinstance(e, KeyError) else str(e)[:80]
             raise InputError(
-                file=path, line=1, expected=f"a schedule of version {VERSION}", found=str(e)[:80],
+                file=path, line=1, expected=f"a schedule of version {VERSION}", found=what,
                 code="SCH001",
             ) from None  # fmt: skip
         return found

@@ -156,6 +156,7 @@ def test_a_kernel_that_is_none_is_found() -> None:
         (nest,),
         (kernel_of(nest, shape="template"),),
         (kernel_of(Nest(name="nest", body=fill.body, runs=())),),
+        (kernel_of(Nest(name="nest", body=fill.body, runs=("a", "a"))),),
         (kernel_of(nest, members=(fill,)),),
         (Grouped(name="g", members=(nest,)),),
     ]

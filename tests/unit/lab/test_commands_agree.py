@@ -15,7 +15,7 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
 from treadle.lab.cli import main
-from treadle.lab.plan_program import reasons_for_more
+from treadle.lab.plan_program import reasons_for_change
 from treadle.memory.plan_program import plan_program
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "inductor"
@@ -74,7 +74,7 @@ def test_every_reason_for_more_is_counted_apart() -> None:
     b.extern("end", [got, apart], [out], name="end")
     program = verify(b.build())
     before = plan_program(program, policy=PEER.policy)
-    reasons = reasons_for_more(program, before, Policy(include_inputs=False))
+    reasons = reasons_for_change(program, before, Policy(include_inputs=False))
     assert reasons["what a collective reads is kept until its wait"] == 256
     assert reasons["gaps between strided elements take room"] == 4 * (7 * 16 + 8 - 64)
     total = before.peak.bytes + sum(reasons.values())

@@ -102,3 +102,20 @@ def test_every_decision_is_in_the_index_of_decisions() -> None:
     index = (folder / "README.md").read_text()
     for page in folder.glob("0*.md"):
         assert page.name in index
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_codes_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    source = {str(path.relative_to(ROOT)) for path in ROOT.glob("*/**/*.py")}
+    named = re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*\.py)`", text)
+    assert [name for name in named if not any(f"/{s}".endswith(f"/{name}") for s in source)] == []
+    codes = set(load_codes())
+    families = {code.rstrip("0123456789") for code in codes}
+    said = {
+        c for c in re.findall(r"\b[A-Z]{2,4}\d{3}\b", text) if c.rstrip("0123456789") in families
+    }
+    assert said <= codes

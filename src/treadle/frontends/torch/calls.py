@@ -83,7 +83,7 @@ class Holes:
 def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
     """An argument of a node with holes for everything that is known at run time only."""
     if isinstance(arg, torch.fx.Node):
-        return _hole(graph, holes.value(graph, arg), holes)
+        return _hole(graph, holes.value(graph, arg), holes, arg.name)
     if isinstance(arg, list | tuple):
         items = [template(graph, a, holes) for a in arg]
         return tuple(items) if isinstance(arg, tuple) else items
@@ -95,9 +95,10 @@ def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
     return arg
 
 
-def _hole(graph: GraphLowering, value: Any, holes: Holes) -> Any:
+def _hole(graph: GraphLowering, value: Any, holes: Holes, name: str = "") -> Any:
+    """`name`: of the node whose value it is, after which its memory is called."""
     if isinstance(value, Lazy | Realised):
-        where = graph.realise(value, f"{graph.current}_arg")
+        where = graph.realise(value, name or f"{graph.current}_arg")
         position = holes.add(where.buffer.name, where.buffer)
         if where.layout == where.buffer.layout:
             return Hole(position)
@@ -113,7 +114,7 @@ def _hole(graph: GraphLowering, value: Any, holes: Holes) -> Any:
             holes.add(buffer.name, buffer)
         return Held(value.name)
     if isinstance(value, list | tuple):
-        return type(value)([_hole(graph, v, holes) for v in value])
+        return type(value)([_hole(graph, v, holes, name) for v in value])
     return value
 
 

@@ -15,6 +15,8 @@ LINE = re.compile(r'File "([^"]+)", line (\d+)')
 ROOT = re.compile(r"^[LG]\['[^']*'\]\.?")
 LOCAL = re.compile(r"^[LG]\['([^']*)'\]")
 HELD = re.compile(r"\._(?:modules|parameters|buffers)\['([^']+)'\]")
+LAID_OUT = re.compile(r"_arg(_\d+)?$")
+"""What ends the name of a value's copy with the strides that a call asks for."""
 CHECKED_BY: Mapping[str, re.Pattern[str]] = {
     "RUN003": re.compile(r"index|gather|scatter|embedding|take|select|nll|put"),
     "RUN004": re.compile(r"index|gather|scatter|embedding|take|select|nll|put"),
@@ -116,8 +118,9 @@ class Provenance:
 
     def of(self, name: str, origins: Sequence[str] = ()) -> Source | None:
         """The source of a node; of an operation that is none, what its origins say."""
-        if name in self.sources:
-            return self.sources[name]
+        for known in (name, LAID_OUT.sub("", name)):
+            if known in self.sources:
+                return self.sources[known]
         return Source(origins[0], *origins[1:2]) if origins else None
 
     def name_of(self, name: str) -> str | None:

@@ -38,7 +38,8 @@ def require_whole(dump: Dump) -> None:
                 code=finding.code,
             )
     if not (dump.assignment and dump.values and dump.live):
-        file = dump.files[0].name if dump.files else dump.module.file if dump.module else "<text>"
+        parts = [one.file for one in (dump.module, dump.report) if one]
+        file = [*[one.name for one in dump.files], *parts, "<text>"][0]
         expected = "allocations, used values and live ranges, in one file or next to each other"
         raise InputError(file=file, expected=expected, found="only part of them", code=MISSING)
 

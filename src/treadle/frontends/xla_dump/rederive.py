@@ -243,6 +243,7 @@ class _Check:
         """XLA's own plan, judged by the validator of memory plans."""
         dump = self.dump
         if not (dump.assignment and dump.live and dump.values):
+            self._outside()
             return
         if any(not finding.is_note for finding in dump.findings):
             return  # reported already; a plan of such a dump means nothing
@@ -257,6 +258,15 @@ class _Check:
             line = lines.get(violation.where)
             message = f"{violation.where}: {violation.message} [{violation.code}]"
             self._differs(PLAN, message, dump.assignment.file, line)
+
+    def _outside(self) -> None:
+        """Without lives, whether values share bytes cannot be said, but where they end can."""
+        for allocation, one in self.dump.assigned():
+            end = one.offset + one.size
+            if end > allocation.size and self.dump.assignment:
+                where = f"[{one.offset}, {end}) is outside [0, {allocation.size})"
+                message = f"{Place(*one.value.place)}: {where} of allocation {allocation.number}"
+                self._differs(PLAN, message, self.dump.assignment.file, one.line)
 
     # -- files next to it --------------------------------------------------------------------
     def _module(self) -> None:

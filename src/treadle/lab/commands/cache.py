@@ -56,7 +56,7 @@ def _lines(cache: CodeCache, options: Options, entries: list[Entry], sound: int)
     lines = [
         f"folder    {cache.folder}{exists}",
         f"compiler  {' '.join(find_compiler(options)) or 'none was found'}",
-        f"kept      {len(entries)} libraries, {human_bytes(total)} of {human_bytes(cache.limit)}",
+        f"kept      {_libraries(len(entries))}, {human_bytes(total)} of {human_bytes(cache.limit)}",
     ]
     if len(entries) > sound:
         refused = len(entries) - sound
@@ -76,5 +76,9 @@ def _clear(cache: CodeCache, as_json: bool) -> int:
     gone = cache.clear()
     total = sum(entry.bytes for entry in gone)
     data: dict[str, object] = {"folder": cache.folder, "removed": len(gone), "bytes": total}
-    emit(as_json, data, [f"removed {len(gone)} libraries, {human_bytes(total)}: {cache.folder}"])
+    emit(as_json, data, [f"removed {_libraries(len(gone))}, {human_bytes(total)}: {cache.folder}"])
     return 0
+
+
+def _libraries(count: int) -> str:
+    return "1 library" if count == 1 else f"{count} libraries"

@@ -76,19 +76,21 @@ def run(args: argparse.Namespace) -> int:
         "bytes_moved": sum(r.bytes_loaded + r.bytes_stored for r in rows),
         "predicted_us": round(sum(r.predicted_us for r in rows), 3),
     }
+    shown = _shown(rows, args.only)
     data: dict[str, object] = {
-        "kernels": [r._asdict() for r in rows],
+        "kernels": [r._asdict() for r in shown],
         "totals": totals,
         "target": options.target,
         "kept_given": choice.kept_given,
     }
     notes = [kept_line(choice)] if choice.kept_given else []
-    lines = list(_lines(built, rows, args.only))
     total = (
         f"{totals['kernels']} kernels and calls, {human_bytes(int(totals['bytes_moved']))} moved,"
         f" {totals['predicted_us']:,} us predicted"
     )
-    emit(args.json, data, [*lines, total, *notes])
+    if args.only is not None:
+        total = f"of {total}"
+    emit(args.json, data, [*_lines(built, shown, args.only), total, *notes])
     outputs.write("-o", show_program(built))
     return 0
 
@@ -109,11 +111,15 @@ def _row(program: Program, op: Operation, model: Roofline, nests: int) -> Row:
     )
 
 
-def _lines(program: Program, rows: list[Row], only: str | None) -> Iterator[str]:
-    shown = [r for r in rows if only is None or r.name == only]
-    if only is not None and not shown:
+def _shown(rows: list[Row], only: str | None) -> list[Row]:
+    found = [r for r in rows if only is None or r.name == only]
+    if only is not None and not found:
         notes = suggestion_notes(only, [r.name for r in rows], "kernels")
         raise UsageError(f"there is no kernel '{only}'", notes=notes)
+    return found
+
+
+def _lines(program: Program, shown: list[Row], only: str | None) -> Iterator[str]:
     cells = [
         (r.name, r.kind, len(r.ops), r.nests, human_bytes(r.bytes_loaded),
          human_bytes(r.bytes_stored), r.predicted_us)

@@ -10,6 +10,7 @@ from importlib import import_module
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.core.errors import InputError
 from treadle.core.writing import Outputs
+from treadle.frontends.xla_dump import FILE_KINDS
 from treadle.lab.arguments import byte_count
 from treadle.lab.help import PLANNED_FILE
 from treadle.lab.loading import load, sound
@@ -19,7 +20,7 @@ LONGEST_NUMBER = 30
 
 PLANNED_BY: Mapping[str, str] = {
     "minimalloc_csv": "treadle.lab.plan_csv",
-    "xla_buffer_assignment": "treadle.lab.plan_xla",
+    **dict.fromkeys(FILE_KINDS, "treadle.lab.plan_xla"),
     "program": "treadle.lab.plan_program",
     "reproducer": "treadle.lab.plan_program",
     "inductor_dump": "treadle.lab.plan_program",
