@@ -5,7 +5,7 @@ PY     := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 JOBS   ?= 2
 
-.PHONY: help demo test fast exhaustive lint bench clean
+.PHONY: help demo test fast exhaustive explore lint bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -37,6 +37,12 @@ fast: $(STAMPS)/test ## the core's tests of single parts, without torch: about a
 
 exhaustive: $(STAMPS)/test ## all operators of torch's database, all types; takes an hour or more
 	$(PY) -m pytest -n $(JOBS) -m exhaustive
+
+explore: $(STAMPS)/test ## random programs, functions and files with fresh seeds, which are printed (SEED=N repeats)
+	@seed=$${SEED:-$$(date +%s)}; echo "seed $$seed"; \
+	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -n $(JOBS) tests/property --hypothesis-seed=$$seed && \
+	$(PY) tests/fuzz/command_fuzzer.py --cases 3000 --seed $$seed && \
+	$(PY) tests/differential/torch_fuzzer.py --cases 200 --seed $$seed
 
 lint: $(STAMPS)/test ## format check, lint and types
 	$(VENV)/bin/ruff check .
