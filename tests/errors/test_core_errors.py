@@ -16,6 +16,7 @@ from treadle.core import (
     Violation,
     explain,
 )
+from treadle.core.journal_schema import find_problem
 
 
 def raising(error: TreadleError) -> Callable[[], None]:
@@ -174,3 +175,11 @@ def test_a_code_without_a_page_lists_the_nearest_ones() -> None:
 def test_the_page_shows_the_text_that_is_really_printed(code: str, case: str) -> None:
     _, text = CASES[case]
     assert f"```\n{text}\n```" in explain(code)
+
+
+def test_a_journal_names_operations_by_text() -> None:
+    event = {"kind": "verdict", "n": 0, "question": "fuse", "ops": ["a", {}], "ok": True}
+    problem = find_problem({**event, "code": "", "facts": {}}, 0)
+    assert problem is not None
+    assert problem.expected == "names of operations in field 'ops' of a verdict event"
+    assert problem.found == "{}"

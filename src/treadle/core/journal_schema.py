@@ -83,4 +83,7 @@ def find_problem(event: object, n: int) -> Problem | None:
             return Problem(wanted, "no such field")
         if type(event[name]) not in types:  # exact types, so that true is not a number
             return Problem(wanted, repr(event[name]))
+    odd = [x for x in event.get("ops") or () if type(x) is not str]
+    if odd and "ops" in KINDS[kind].required:
+        return Problem(f"names of operations in field 'ops' of a {kind} event", repr(odd[0]))
     return None

@@ -108,6 +108,8 @@ def same_point(a: Touch, b: Touch) -> bool:
     coarse, fine = (a, b) if _is_coarser(a.level, b.level) else (b, a)
     assert fine.domain is not None
     assert fine.access.map is not None
+    if coarse.level.value == 0:
+        return False  # it never happens
     inner = quotient(fine.level, coarse.level)
     return outer_walk(fine.domain, fine.access.map.index, inner) is coarse.path
 

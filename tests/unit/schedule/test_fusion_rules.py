@@ -454,3 +454,19 @@ def test_data_touched_in_different_ways_saves_nothing() -> None:
     program = program_of(build)
     search = Search(program, Ctx(Options(), MACHINES, Journal()), POLICIES["balanced"])
     assert search.consider(0, 1, search.score(0, 1)).code == "FUS012"
+
+
+def test_rows_that_have_no_elements_meet_nobody() -> None:
+    """An outer level of no points divides nothing: no kernel is made of it, and nothing fails."""
+
+    def build(b: ProgramBuilder) -> None:
+        x, y = b.input("x", "f32", [8]), b.output("y", "f32", [8])
+        z = b.input("z", "f32", [8])
+        with b.loop("running", [], reduce=[2, 0]) as k:
+            r, q = k.vars
+            k.store(x, (r + 4 * q,), k.scan("add", k.load(z, r + q)))
+        with b.loop("first", [1]) as k:
+            k.store(y, k.vars, k.load(x, 0))
+
+    names, _ = fused(program_of(build))
+    assert names == {"running", "first"}

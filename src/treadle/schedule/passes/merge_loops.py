@@ -10,22 +10,38 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.core.context import Ctx
-from treadle.index import Domain, Expr, IntLike, Symbol, merge_contiguous, substitute
+from treadle.index import Domain, Expr, IntLike, Kind, Symbol, merge_contiguous, substitute
 from treadle.ir.body import Body
 from treadle.ir.change import map_indices, map_loops, with_loops
 from treadle.ir.pattern import named, pattern_of
 from treadle.ir.program import Loop, Program
+from treadle.ir.spec_races import stores_cannot_race
 
 
 def merge_loops(program: Program, ctx: Ctx) -> Program:
     """Merge contiguous loops and drop loops that run once."""
-    return program.with_ops(tuple([map_loops(op, _merged) for op in program.ops]))
+
+    def merged(op: Loop) -> Loop:
+        return _merged(op, program)
+
+    return program.with_ops(tuple([map_loops(op, merged) for op in program.ops]))
 
 
-def _merged(op: Loop) -> Loop:
+def _merged(op: Loop, program: Program) -> Loop:
     pattern, buffers = pattern_of(op)
     body = pattern.derive(_merged_body)
-    return op if body is pattern.body else replace(op, body=named(body, buffers))
+    if body is pattern.body:
+        return op
+    fresh = named(body, buffers)
+    # What data decide was proven apart from other accesses over the loops as they were.
+    if pattern.derive(_scatters) and any(stores_cannot_race(fresh, program)):
+        return op
+    return replace(op, body=fresh)
+
+
+def _scatters(body: Body) -> bool:
+    """Whether data decide where something is stored."""
+    return any(s.kind is Kind.INDIRECT for _, index, _, _ in body.stores() for s in index.free)
 
 
 def _merged_body(body: Body) -> Body:
