@@ -465,8 +465,9 @@ def test_rows_that_have_no_elements_meet_nobody() -> None:
         with b.loop("running", [], reduce=[2, 0]) as k:
             r, q = k.vars
             k.store(x, (r + 4 * q,), k.scan("add", k.load(z, r + q)))
-        with b.loop("first", [1]) as k:
-            k.store(y, k.vars, k.load(x, 0))
+        with b.loop("most", [], reduce=[2, 0]) as k:
+            r, q = k.vars
+            k.store(y, (0,), k.max(k.load(z, r + q)) + k.load(x, 0))
 
     names, _ = fused(program_of(build))
-    assert names == {"running", "first"}
+    assert names == {"running", "most"}
