@@ -56,6 +56,9 @@ class Block:
             raise ValueError(f"block {self.name}: negative fixed offset {self.fixed}")
         if self.gaps:
             _refuse_bad_ranges(f"block {self.name}: gap", self.gaps, self.lower, self.upper)
+            if not self.spans:
+                life = f"[{self.lower}, {self.upper})"
+                raise ValueError(f"block {self.name}: gaps leave nothing of its life {life}")
 
     @property
     def spans(self) -> Ranges:

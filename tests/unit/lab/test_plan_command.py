@@ -103,3 +103,13 @@ def test_an_output_that_cannot_be_written_gets_one_line(
 ) -> None:
     assert main(["plan", case, "--svg", str(tmp_path / "no" / "x.svg")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_block_whose_gaps_cover_its_life_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gaps.csv"
+    file.write_text("id,lower,upper,size,gaps\na,0,4,8,0-2 2-4\nb,0,4,8,\n")
+    for command in ("plan", "check", "show"):
+        assert main([command, str(file)]) == 2
+        assert "gaps leave nothing of its life [0, 4)" in capsys.readouterr().err
