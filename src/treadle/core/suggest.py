@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST_SHOWN = 24
+"""Known names that are listed: a program may have thousands."""
+
 
 def nearest(word: str, known: Iterable[str], limit: int = 3) -> tuple[str, ...]:
     """Return up to `limit` known names close to `word`, best first; case does not matter."""
@@ -20,7 +23,8 @@ def suggestion_notes(word: str, known: Iterable[str], what: str) -> tuple[str, .
     `what` names the known things in the plural: "options", "codes".
     """
     names = sorted(known)
-    notes = [f"known {what}: {', '.join(names) or 'none'}"]
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    notes = [f"known {what}: {', '.join(names[:MOST_SHOWN]) or 'none'}{more}"]
     if close := nearest(word, names):
         notes.insert(0, f"did you mean: {', '.join(close)}")
     return tuple(notes)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from treadle.core.suggest import suggestion_notes
 from treadle.ir.text import parse_program, show_program
 from treadle.lab.cli import main
 
@@ -50,6 +51,13 @@ def test_one_kernel_is_shown_with_its_body(capsys: pytest.CaptureFixture[str]) -
     assert f"launch {row['name']} on " in text
     assert main(["kernels", path, "--only", "nobody"]) == 2
     assert "there is no kernel 'nobody'" in capsys.readouterr().err
+
+
+def test_a_mistyped_name_among_many_is_answered_in_short() -> None:
+    known = [f"kernel_{k:03d}" for k in range(200)]
+    close, listed = suggestion_notes("kernl_007", known, "kernels")
+    assert close.startswith("did you mean: kernel_")
+    assert listed.endswith("kernel_023 and 176 more")
 
 
 def test_the_target_decides_the_time_and_an_unknown_one_is_refused(
