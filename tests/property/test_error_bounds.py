@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pytest
 from float_programs import float_inputs, float_programs
 from free_machine import run_freely
 from hypothesis import given, settings

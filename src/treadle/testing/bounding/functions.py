@@ -26,10 +26,13 @@ Moved: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], Array]
 MONOTONE = (
     "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "asin", "acos", "atan",
     "sinh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfcx", "erfinv", "ndtr",
-    "ndtri", "log_ndtr", "i1", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
-    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "gammainc", "gammaincc",
+    "ndtri", "log_ndtr", "i1", "modified_bessel_i1", "gammainc", "gammaincc",
 )  # fmt: skip
 """Monotone in each argument wherever they have a value; outside they give NaN or infinity."""
+MONOTONE_ABOVE_ZERO = (
+    "modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
+)  # fmt: skip
 MONOTONE_IN_SIZE = ("cosh", "i0", "i0e", "modified_bessel_i0")
 STEEPEST: Mapping[str, float] = {
     "sin": 1.0,
@@ -96,6 +99,16 @@ def in_size(function: Callable[[Array], Array]) -> Moved:
         low, high = ends(x, e)
         middle = np.where((low < 0) & (high > 0), 0.0, x)
         return farthest(function(x), function(low), function(high), function(middle))
+
+    return moved
+
+
+def _above_zero(function: Callable[[Array], Array]) -> Moved:
+    corners = at_corners(function)
+
+    def moved(xs: Sequence[Array], errors: Sequence[Array]) -> Array:
+        low, _ = ends(xs[0], errors[0])
+        return np.where((low <= 0) & (errors[0] > 0), np.inf, corners(xs, errors))
 
     return moved
 
@@ -201,6 +214,7 @@ def _scaled(xs: Sequence[Array], errors: Sequence[Array]) -> Array:
 
 MOVED: Mapping[str, Moved] = {
     **{name: at_corners(WIDE[name]) for name in MONOTONE},
+    **{name: _above_zero(WIDE[name]) for name in MONOTONE_ABOVE_ZERO},
     **{name: in_size(WIDE[name]) for name in MONOTONE_IN_SIZE},
     **{name: _steep(largest) for name, largest in STEEPEST.items()},
     **dict.fromkeys(POLYNOMIALS, _exact_only),

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from treadle.ir.interp.arithmetic import floor_divide, relu, sign, truncate_divide
+from treadle.ir.interp.arithmetic import floor_divide, relu, remainder, sign, truncate_divide
 from treadle.ir.interp.dtypes import Array, convert
 from treadle.ir.numerics import Numerics
 from treadle.ir.ops import POINTWISE
@@ -81,16 +81,19 @@ def _not_by_zero(function: Callable[..., Array]) -> Rule:
     return rule
 
 
-def _left_over(divide: Callable[[Array, Array], Array]) -> Rule:
+def _left_over(function: Callable[..., Array], divide: Callable[..., Array]) -> Rule:
     """A remainder: bounded where the whole quotient is certain."""
     quotient = _not_by_zero(divide)
 
     def rule(xs: Sequence[Array], errors: Sequence[Array]) -> tuple[Array, Array]:
         (a, b), (of_a, of_b) = xs, errors
-        times, moves = quotient(xs, errors)
-        here = 4 * ulp(np.abs(a) + np.abs(times * b), DType.F64)
-        error = np.where(moves > 0, np.inf, of_a + np.abs(times) * of_b + here)
-        return a - times * b, np.where(of_a + of_b > 0, error, 0.0)
+        # The quotient is rounded here as well, so a little more than the errors must be certain.
+        room = [
+            e + np.where(e > 0, 4 * ulp(x, DType.F64), 0.0) for x, e in zip(xs, errors, strict=True)
+        ]
+        times, moves = quotient(xs, room)
+        error = np.where(moves > 0, np.inf, of_a + np.where(of_b > 0, np.abs(times) * of_b, 0.0))
+        return function(a, b), np.where(of_a + of_b > 0, error, 0.0)
 
     return rule
 
@@ -132,8 +135,8 @@ ARITHMETIC: Mapping[str, Rule] = {
     "int_truediv": _not_by_zero(np.divide),
     "floordiv": _not_by_zero(floor_divide),
     "truncdiv": _not_by_zero(truncate_divide),
-    "fmod": _left_over(truncate_divide),
-    "remainder": _left_over(floor_divide),
+    "fmod": _left_over(np.fmod, truncate_divide),
+    "remainder": _left_over(remainder, floor_divide),
     "reciprocal": _not_by_zero(np.reciprocal),
     "floor": _monotone(np.floor),
     "ceil": _monotone(np.ceil),
