@@ -104,7 +104,7 @@ def _running(clock: Clock, built: list[Any], whole: float) -> dict[str, Any]:
 def _backend(clock: Clock, built: list[Any]) -> Callable[..., Any]:
     from treadle.core.options import Options
     from treadle.frontends.torch.backend import compile_with
-    from treadle.frontends.torch.compile import Settings
+    from treadle.frontends.torch.capture.compile import Settings
 
     def watch_calls(lowered: Any) -> None:
         for call in lowered.calls.values():
@@ -115,8 +115,8 @@ def _backend(clock: Clock, built: list[Any]) -> Callable[..., Any]:
 
 
 def _watch_compiling(stack: ExitStack, clock: Clock) -> None:
-    from treadle.frontends.torch import compile as compiling
-    from treadle.frontends.torch.runner import Runner
+    from treadle.frontends.torch.capture import compile as compiling
+    from treadle.frontends.torch.running.runner import Runner
     from treadle.runtime import launch
 
     for home, attribute, name in (

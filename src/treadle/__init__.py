@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.frontends.torch.report import compile, explain, memory_of, plan
+    from treadle.frontends.torch.report.model import compile, explain, memory_of, plan
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "compile", "explain", "memory_of", "plan"]
@@ -28,6 +28,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in FROM_TORCH:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
-    from treadle.frontends.torch import report
+    from treadle.frontends.torch.report import model
 
-    return getattr(report, name)
+    return getattr(model, name)

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
-from treadle.frontends.torch.compile import Settings
+from treadle.frontends.torch.capture.compile import Settings
 
 TOLERANCES = {
     torch.float32: (1.3e-6, 1e-5),

@@ -13,8 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from treadle.frontends.torch import demo_measure  # noqa: E402
-from treadle.frontends.torch.demo_model import Decoder, Sizes, rotary_angles, rotate  # noqa: E402
+from treadle.frontends.torch.demo import measure as demo_measure  # noqa: E402
+from treadle.frontends.torch.demo.model import Decoder, Sizes, rotary_angles, rotate  # noqa: E402
 from treadle.lab.cli import main  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -15,9 +15,10 @@ from torch_strictly import compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 from treadle.core.errors import UsageError  # noqa: E402
-from treadle.frontends.torch import backend, compat, decompositions  # noqa: E402
-from treadle.frontends.torch import compile as compiling  # noqa: E402
-from treadle.frontends.torch.table import TABLE  # noqa: E402
+from treadle.frontends.torch import backend, compat  # noqa: E402
+from treadle.frontends.torch.capture import compile as compiling  # noqa: E402
+from treadle.frontends.torch.capture import decompositions  # noqa: E402
+from treadle.frontends.torch.lowering.table import TABLE  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

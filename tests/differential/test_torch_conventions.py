@@ -14,8 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import treadle.torch  # noqa: E402, F401
-from treadle.frontends.torch import compile as compiling  # noqa: E402
+import treadle.torch  # noqa: E402
+from treadle.frontends.torch.capture import compile as compiling  # noqa: E402
 from treadle.schedule import pipeline  # noqa: E402
 from treadle.schedule.pass_card import Pass  # noqa: E402
 from treadle.schedule.passes import PIPELINE  # noqa: E402
@@ -37,7 +37,7 @@ print("done")
 """
 
 BREAKS = """
-from treadle.frontends.torch import compile as compiling
+from treadle.frontends.torch.capture import compile as compiling
 
 lower = compiling.lower_graph
 
@@ -55,7 +55,7 @@ def run_script(folder: Path, text: str, **variables: str) -> subprocess.Complete
     """Run a program in an empty folder with some environment variables."""
     file = folder / "program.py"
     file.write_text(text)
-    source = str(Path(compiling.__file__).parents[3])
+    source = str(Path(treadle.torch.__file__).parents[1])
     paths = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     cache = str(folder / "cache")
     known = {**os.environ, "PYTHONPATH": paths, "TREADLE_CACHE_DIR": cache, **variables}

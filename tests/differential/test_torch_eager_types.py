@@ -13,8 +13,8 @@ F = torch.nn.functional
 
 from torch_strictly import compiled  # noqa: E402
 
-from treadle.frontends.torch.eager_types import REFUSED  # noqa: E402
-from treadle.frontends.torch.table import TABLE  # noqa: E402
+from treadle.frontends.torch.lowering.eager_types import REFUSED  # noqa: E402
+from treadle.frontends.torch.lowering.table import TABLE  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

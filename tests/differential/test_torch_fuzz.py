@@ -17,7 +17,7 @@ import torch_fuzz_ops as ops  # noqa: E402
 import torch_fuzzer  # noqa: E402
 
 from treadle.core.options import Options  # noqa: E402
-from treadle.frontends.torch.compile import Settings  # noqa: E402
+from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

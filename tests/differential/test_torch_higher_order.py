@@ -16,7 +16,7 @@ from torch_strictly import Function, compiled  # noqa: E402
 import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
-from treadle.frontends.torch.compile import Settings  # noqa: E402
+from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 

@@ -23,10 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
-from treadle.frontends.torch.compile import Built, Settings  # noqa: E402
-from treadle.frontends.torch.memory_lives import Role  # noqa: E402
-from treadle.frontends.torch.memory_plan import RunPlan  # noqa: E402
-from treadle.frontends.torch.runner import Runner  # noqa: E402
+from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
+from treadle.frontends.torch.running.memory_lives import Role  # noqa: E402
+from treadle.frontends.torch.running.memory_plan import RunPlan  # noqa: E402
+from treadle.frontends.torch.running.runner import Runner  # noqa: E402
 from treadle.memory.problem import ARENA  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import treadle  # noqa: E402
 import treadle.torch  # noqa: E402
-from treadle.frontends.torch import partition  # noqa: E402
+from treadle.frontends.torch.capture import partition  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

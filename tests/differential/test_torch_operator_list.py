@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from treadle.frontends.torch import operator_list  # noqa: E402
-from treadle.frontends.torch.table import TABLE  # noqa: E402
+from treadle.frontends.torch.lowering.table import TABLE  # noqa: E402
+from treadle.frontends.torch.report import operator_list  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -16,7 +16,7 @@ F = torch.nn.functional
 
 import treadle  # noqa: E402
 from treadle.core.errors import UsageError  # noqa: E402
-from treadle.frontends.torch.memory_report import GraphMemory  # noqa: E402
+from treadle.frontends.torch.report.memory import GraphMemory  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

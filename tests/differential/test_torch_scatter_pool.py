@@ -12,7 +12,7 @@ F = torch.nn.functional
 
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
-from treadle.frontends.torch.compile import Settings  # noqa: E402
+from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

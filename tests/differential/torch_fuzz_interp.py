@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.compile import Settings, compile_graph
-from treadle.frontends.torch.decompositions import decompositions
-from treadle.frontends.torch.lowering import Lowered
-from treadle.frontends.torch.values import Realised
+from treadle.frontends.torch.capture.compile import Settings, compile_graph
+from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.lowering.graph import Lowered
+from treadle.frontends.torch.lowering.values import Realised
 from treadle.index import evaluate
 from treadle.ir.interp import run
 from treadle.ir.interp.dtypes import NUMPY_TYPES

@@ -25,7 +25,7 @@ from torch_fuzz_cases import Case, functions_of, make_case, storage_of, text_of
 from torch_fuzz_interp import Watching
 
 from treadle.core.options import Options
-from treadle.frontends.torch.compile import Settings
+from treadle.frontends.torch.capture.compile import Settings
 
 BATCH = 6
 REPORT = 500

@@ -120,7 +120,7 @@ def test_the_steps_add_a_lowering(scratch: Path) -> None:
     for step in found:
         follow(step, scratch)
     page = (scratch / "docs" / "operators.md").read_text()
-    assert "### `ops_window.py`: 1" in page
+    assert "### `window.py`: 1" in page
 
 
 def test_the_text_names_only_files_and_functions_that_exist() -> None:

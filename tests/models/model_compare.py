@@ -16,7 +16,7 @@ from model_zoo import Example
 
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
-from treadle.frontends.torch.compile import Built, Settings
+from treadle.frontends.torch.capture.compile import Built, Settings
 from treadle.ir.program import Loop
 
 LIBRARY = ("mm", "addmm", "bmm", "baddbmm", "convolution", "scaled_dot_product", "grouped_mm")

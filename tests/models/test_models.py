@@ -17,7 +17,7 @@ from model_zoo import MODELS, QUICK, example  # noqa: E402
 
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
-from treadle.frontends.torch.compile import Built, Settings  # noqa: E402
+from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

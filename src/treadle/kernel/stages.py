@@ -99,13 +99,20 @@ def over_of(stmt: Stmt) -> frozenset[Symbol]:
     return over.free
 
 
-def plan_nests(body: Body, storage_of: Callable[[str], str]) -> Nests:
-    """Decide for each statement when it runs and what is kept."""
+def plan_nests(
+    body: Body, storage_of: Callable[[str], str], keep: frozenset[int] | None = None
+) -> Nests:
+    """Decide for each statement when it runs and what is kept.
+
+    `keep` names the values to be kept beside those that must be; without it, costly ones are.
+    """
     steps = _steps(body, storage_of)
     _assign_times(steps, frozenset(body.reduce.vars))
     passes = _passes(steps, frozenset(body.reduce.vars))
     _keep_overwritten(steps, passes, frozenset(body.reduce.vars))
-    if body.reduce.numel_hint <= LONGEST_ROW:
+    if keep is not None:
+        _keep_chosen(steps, passes, keep)
+    elif body.reduce.numel_hint <= LONGEST_ROW:
         _keep_costly(steps, passes, frozenset(body.reduce.vars))
     for one in passes.values():
         one.needed = _needed(one, steps)
@@ -301,6 +308,19 @@ def _keep_costly(
                     home = passes[first]
                     if made not in home.actions:
                         home.actions.append(made)
+
+
+def _keep_chosen(steps: list[Step], passes: dict[int, Pass], keep: frozenset[int]) -> None:
+    """Keep these values from the first pass that needs them on, if a later one does too."""
+    for made in steps:
+        if made.number not in keep or made.kept or not OPS[made.op].produces:
+            continue
+        times = [t for t, p in passes.items() if _is_needed(made, p, steps)]
+        if len(times) > 1:
+            made.kept, made.time = True, min(times)
+            home = passes[made.time]
+            if made not in home.actions:
+                home.actions.append(made)
 
 
 def _could_be_kept(s: Step, time: int, reduce_vars: frozenset[Symbol]) -> bool:

@@ -11,7 +11,7 @@ from treadle.core.errors import UsageError
 from treadle.lab.output import emit, human_bytes, table
 
 if TYPE_CHECKING:
-    from treadle.frontends.torch.demo_measure import Row
+    from treadle.frontends.torch.demo.measure import Row
 
 HEADER = (
     "job", "backend", "kernels", "calls", "compile s", "ms", "peak predicted", "peak measured",
@@ -21,8 +21,8 @@ HEADER = (
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; exit 1 if a result is not eager's."""
-    from treadle.frontends.torch.demo_measure import TOLERANCE, measure
-    from treadle.frontends.torch.demo_model import Sizes
+    from treadle.frontends.torch.demo.measure import TOLERANCE, measure
+    from treadle.frontends.torch.demo.model import Sizes
 
     if args.rounds < 1 or args.threads < 1:
         raise UsageError("--rounds and --threads are numbers from 1 on")

@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch")
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from treadle.core.options import Options  # noqa: E402
-from treadle.frontends.torch import registry  # noqa: E402
-from treadle.frontends.torch.compile import Settings, compile_graph  # noqa: E402
-from treadle.frontends.torch.lowering import Lowered, lower_graph  # noqa: E402
-from treadle.frontends.torch.reshaping import Group, grouped, window_strides  # noqa: E402
-from treadle.frontends.torch.symbols import Sizes  # noqa: E402
-from treadle.frontends.torch.values import NotLowered  # noqa: E402
+from treadle.frontends.torch.capture.compile import Settings, compile_graph  # noqa: E402
+from treadle.frontends.torch.lowering import registry  # noqa: E402
+from treadle.frontends.torch.lowering.graph import Lowered, lower_graph  # noqa: E402
+from treadle.frontends.torch.lowering.reshaping import Group, grouped, window_strides  # noqa: E402
+from treadle.frontends.torch.lowering.symbols import Sizes  # noqa: E402
+from treadle.frontends.torch.lowering.values import NotLowered  # noqa: E402
 from treadle.index import Const, size  # noqa: E402
 from treadle.ir.numerics import EXACT, TORCH, Numerics  # noqa: E402
 from treadle.ir.program import Extern, Loop  # noqa: E402

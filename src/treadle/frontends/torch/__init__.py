@@ -1,15 +1,15 @@
 """`torch.compile(model, backend="treadle")`: captured graphs become programs, and run.
 
-| file | holds |
-|---|---|
-| `backend.py` | what Dynamo calls: options, AOTAutograd, the forward and backward compilers |
-| `decompositions.py` | which ATen operators torch takes apart before we see them |
-| `lowering.py`, `node.py` | a graph to a program; what one lowering sees of its node |
-| `values.py`, `realise.py` | computations and memory; when one becomes the other |
-| `table.py`, `ops_*.py` | every ATen overload that becomes loops |
-| `calls.py` | everything else: calls of the ATen operator itself |
-| `runner.py` | running a compiled program on torch tensors |
-| `compat.py` | what differs between versions of torch |
+| room | holds | start at |
+|---|---|---|
+| `capture/` | what torch takes apart and divides; a graph compiled step by step | `compile.py` |
+| `lowering/` | a captured graph to a program: computations, views, calls | `graph.py` |
+| `lowering/ops/` | every ATen overload that becomes loops | `pointwise.py` |
+| `running/` | a compiled program on torch tensors: memory of a run, kernels, calls | `runner.py` |
+| `report/` | what was decided, for people: kernels, memory, the page of operators | `model.py` |
+| `demo/` | the model of `treadle demo` and how it is measured | `measure.py` |
 
-Adding an operator: see `registry.py`.
+`backend.py` is the door: what Dynamo calls, with its options. `compat.py` stands by itself: what
+differs between versions of torch, for every room.
+Adding an operator: see `lowering/registry.py`.
 """

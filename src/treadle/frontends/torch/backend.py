@@ -12,15 +12,15 @@ from treadle.core.errors import TreadleError, UsageError
 from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.compile import (
+from treadle.frontends.torch.capture.compile import (
     Saved,
     Settings,
     compile_graph,
     not_captured,
 )
-from treadle.frontends.torch.decompositions import decompositions
-from treadle.frontends.torch.origins import input_names
-from treadle.frontends.torch.partition import partition_for
+from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.partition import partition_for
+from treadle.frontends.torch.lowering.origins import input_names
 
 NAME = "treadle"
 MODES: Mapping[str, Mapping[str, Any]] = {

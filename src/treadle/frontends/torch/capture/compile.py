@@ -1,0 +1,307 @@
+"""From a captured graph to something that runs: lower, schedule, generate, load.
+
+Nothing that goes wrong on the way loses the user's call: the graph then runs operator by operator,
+with one warning that names the reason and the user's line (TOR001), unless `strict` asks for the
+error itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from treadle.analysis.cost import cost_model
+from treadle.core.context import Ctx, journal_for
+from treadle.core.errors import TreadleError
+from treadle.core.journal import Journal
+from treadle.core.options import Options, cache_folder
+from treadle.core.toolchain import why_not_compiled
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.capture import log
+from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
+from treadle.frontends.torch.lowering.origins import Provenance, source_line
+from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.running.runner import Runner
+from treadle.ir.numerics import EXACT
+from treadle.ir.program import Program
+from treadle.ir.text import show_program
+from treadle.runtime import CompiledProgram
+from treadle.runtime.module import build_program
+from treadle.schedule.passes import KERNELS
+from treadle.schedule.pipeline import run_pipeline
+
+MOST_COMPILED = 256
+REPRODUCE = "reproduce with: "
+CAPTURE = "torch's AOTAutograd cannot take it"
+OWN_STEPS = ("decompositions.py", "partition.py")
+"""What torch calls of ours while it captures a graph."""
+NEVER = "(?!)"
+"""A pattern that matches nothing."""
+
+
+class CompileError(TreadleError):
+    """A graph that could not be compiled: the reason and the user's line."""
+
+
+class NoMachineCode(Exception):  # noqa: N818 - says what is missing, not who is to blame
+    """The kernels' C was not compiled; the message names the cause."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked the backend for."""
+
+    options: Options
+    strict: bool = False
+    """Whether a failure to compile is an error, like the option of that name."""
+    observe: Callable[[Lowered], None] | None = None
+    """Called with every graph that was lowered."""
+    report: Callable[[Built], None] | None = None
+    """Called with every graph that was compiled."""
+    called_from: str | None = None
+    """The user's line that asked, for what has no line of its own."""
+
+    @property
+    def wants_errors(self) -> bool:
+        """Whether a graph that cannot be compiled is an error rather than a warning."""
+        return self.strict or self.options.strict
+
+
+class Scheduled(NamedTuple):
+    """A program after all passes, and what was decided on the way."""
+
+    program: Program
+    """What was decided: operations in groups, in order."""
+    kernels: Program
+    """What runs: the same as kernels."""
+    journal: Journal
+    ctx: Ctx
+
+
+class Made(NamedTuple):
+    """A scheduled program and its code."""
+
+    scheduled: Scheduled
+    compiled: CompiledProgram
+
+
+@dataclass(frozen=True)
+class Built:
+    """One graph, compiled: everything a report is made from."""
+
+    name: str
+    """`forward`, `backward`, or `graph` for one without gradients."""
+    lowered: Lowered
+    scheduled: Scheduled
+    runner: Runner
+    seconds: float
+
+
+@dataclass
+class Saved:
+    """What a forward graph leaves for its backward graph, by the node that made it."""
+
+    owners: dict[str, Owner] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    """What the user calls the inputs, in order."""
+    forward: Provenance | None = None
+
+
+class _ByText:
+    """A program as a key: equal if the text is."""
+
+    __slots__ = ("program", "text")
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.text = program, show_program(program)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByText) and self.text == other.text
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule,
+    name: str,
+    settings: Settings,
+    donated: Sequence[int] = (),
+    saved: Saved | None = None,
+) -> Callable[[list[Any]], Any]:
+    """The graph as a boxed callable: compiled, or run by torch if that failed."""
+    where = _foreign_device(gm)
+    if where is not None:
+        return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
+    try:
+        built = _build(gm, name, settings, donated, saved or Saved())
+    except NoMachineCode as e:
+        if settings.wants_errors:
+            raise CompileError(f"graph '{name}' cannot be compiled: {e}", code="TOR003") from e
+        return _eager(gm, "TOR003", str(e))
+    except Exception as e:
+        reason = _in_one_line(e)
+        line, again = _line_of(gm, reason), _reproducer(e)
+        if settings.wants_errors:
+            place = f" (at {line})" if line else ""
+            message = f"graph '{name}' cannot be compiled{place}: {reason}"
+            raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
+        return _eager(gm, "TOR001", reason, line, again)
+    log.show(built)
+    if settings.report is not None:
+        settings.report(built)
+    return _boxed(built.runner)
+
+
+def _build(
+    gm: torch.fx.GraphModule,
+    name: str,
+    settings: Settings,
+    donated: Sequence[int],
+    saved: Saved,
+) -> Built:
+    began = time.perf_counter()
+    part = partial(compile_graph, name="graph", settings=settings)
+    lowered = lower_graph(gm, name, donated, part)
+    if settings.options.numerics == "exact":
+        lowered.program = replace(lowered.program, numerics=EXACT)
+    if settings.observe is not None:
+        settings.observe(lowered)
+    runner = make_runner(lowered, settings)
+    runner.owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
+    runner.provenance = Provenance(
+        gm.graph, settings.called_from, () if name == "backward" else saved.inputs, saved.forward
+    )
+    if name == "forward":
+        saved.forward = runner.provenance
+        saved.owners.update(owners_of_outputs(gm, lowered))
+    runner.bound()  # planned now, for the likely sizes: planning is part of compiling
+    made = _made(_ByText(lowered.program), settings.options)
+    return Built(name, lowered, made.scheduled, runner, time.perf_counter() - began)
+
+
+def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
+    def run(args: list[Any]) -> Any:
+        return runner(args)
+
+    run.treadle_runner = runner  # type: ignore[attr-defined]
+    return compat.make_boxed(run)
+
+
+def make_runner(lowered: Lowered, settings: Settings) -> Runner:
+    """A lowered graph, scheduled and compiled; NoMachineCode if its C was not."""
+    scheduled, compiled = _made(_ByText(lowered.program), settings.options)
+    return Runner(compiled, lowered, scheduled.ctx)
+
+
+@lru_cache(maxsize=MOST_COMPILED)
+def _made(key: _ByText, options: Options) -> Made:
+    scheduled = schedule(key.program, options)
+    compiled = build_program(scheduled.kernels, options=options)
+    if not compiled.is_compiled:
+        # Raised, so that it is not remembered: the next graph may find a compiler again.
+        raise NoMachineCode(why_not_compiled(compiled.verdict))
+    return Made(scheduled, compiled)
+
+
+def schedule(program: Program, options: Options) -> Scheduled:
+    """The program after all passes; a pass that fails leaves a reproducer in the cache folder."""
+    journal = Journal() if log.wants_decisions() else journal_for(options)
+    ctx = Ctx(options, cost_model(program, options), journal)
+    if options.dump is None:
+        # The pipeline writes reproducers where it dumps: not into the user's folder, then.
+        folder = os.path.join(cache_folder(options), "reproducers")
+        ctx = Ctx(options.with_(dump=folder, dump_pass=NEVER), ctx.cost, journal)
+    scheduled = run_pipeline(program, ctx)
+    return Scheduled(scheduled, run_pipeline(scheduled, ctx, KERNELS), journal, ctx)
+
+
+# ------------------------------------------------------------------------------- falling back
+
+
+def not_captured(
+    gm: torch.fx.GraphModule, error: Exception, settings: Settings
+) -> Callable[..., Any]:
+    """The graph as Dynamo captured it, run by torch, if AOTAutograd cannot take it (TOR005)."""
+    step = _own_step(error)
+    whose = f"{step}, a step of Treadle's inside torch's AOTAutograd, fails" if step else CAPTURE
+    reason = f"{whose}: {_in_one_line(error)}"
+    line = _line_of(gm, reason)
+    if settings.wants_errors:
+        place = f" (at {line})" if line else ""
+        raise CompileError(f"a graph was not compiled{place}: {reason}", code="TOR005") from error
+    _warn("TOR005", reason, line)
+    return gm
+
+
+def _own_step(error: Exception) -> str | None:
+    """The part of Treadle that torch called while it captured the graph, if the error is its."""
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    here = Path(__file__).parent
+    ours = [f.name for f in files if f.parent == here and f.name in OWN_STEPS]
+    return ours[-1] if ours else None
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _foreign_device(gm: torch.fx.GraphModule) -> str | None:
+    for node in gm.graph.nodes:
+        val = node.meta.get("val")
+        for one in val if isinstance(val, list | tuple) else [val]:
+            if isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta"):
+                return str(one.device)
+    return None
+
+
+def _line_of(gm: torch.fx.GraphModule, reason: str) -> str | None:
+    """The user's line behind the node a message names, else behind the first node that has one."""
+    words = set(re.findall(r"\w+", reason))
+    lines = [(node.name in words, source_line(node)) for node in gm.graph.nodes]
+    known = [(named, line) for named, line in lines if line]
+    return max(known, key=lambda one: one[0])[1] if known else None
+
+
+def _reproducer(error: Exception) -> str | None:
+    """How to run again what failed, if a reproducer was written."""
+    notes = error.notes if isinstance(error, TreadleError) else ()
+    return next((note for note in notes if note.startswith(REPRODUCE)), None)
+
+
+def _eager(
+    gm: torch.fx.GraphModule,
+    code: str,
+    reason: str,
+    line: str | None = None,
+    again: str | None = None,
+) -> Callable[[list[Any]], Any]:
+    """The graph run by torch, operator by operator, after one warning."""
+    _warn(code, reason, line, again)
+
+    def run(args: list[Any]) -> Any:
+        given = list(args)
+        args.clear()
+        return gm(*given)
+
+    return compat.make_boxed(run)
+
+
+def _warn(code: str, reason: str, line: str | None, again: str | None = None) -> None:
+    place = f" (at {line})" if line else ""
+    how = f"; {again}" if again else ""
+    warnings.warn(
+        f"{code}: a graph runs operator by operator, not compiled, because {reason}{place}{how};"
+        f" read more: treadle explain {code}",
+        stacklevel=3,
+    )

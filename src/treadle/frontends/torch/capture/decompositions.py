@@ -1,0 +1,135 @@
+"""Which ATen operators torch takes apart before we see the graph.
+
+torch's table for core ATen, plus operators whose decomposition is made of loops that fuse well,
+less everything we lower natively and what is faster as one library call.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.lowering.table import TABLE
+
+ALSO = (
+    "native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update_functional", "_batch_norm_no_update", "batch_norm_backward",
+    "elu", "leaky_relu", "hardtanh", "linalg_vector_norm", "dist", "lift", "narrow_copy",
+    "permute_copy", "view_copy", "unbind_copy", "_to_copy", "angle", "lcm", "addmv",
+    "grid_sampler_2d", "rrelu_with_noise_backward", "tril_indices", "triu_indices",
+    "upsample_bilinear2d",
+)  # fmt: skip
+NOT = (
+    # Its backward stays one call, so the forward must too: they share what is saved.
+    "_scaled_dot_product_flash_attention_for_cpu",
+    # Random numbers must be drawn as eager draws them.
+    "bernoulli", "uniform", "normal", "exponential", "geometric", "cauchy", "log_normal",
+    "native_dropout", "rand_like", "randn_like", "randint", "randint_like",
+)  # fmt: skip
+
+
+aten = torch.ops.aten
+
+
+def _zero(x: Any) -> Any:
+    return aten.full_like.default(x, 0)
+
+
+def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
+    form = suggest_memory_format(x)
+    # The step of a dimension of one element can be anything, and that torch's guess depends on.
+    is_vague = any(isinstance(n, int) and n == 1 for n in x.shape[2:])
+    if not dims or is_vague or form is torch.contiguous_format:
+        return NotImplemented
+    dense = aten.clone.default(x, memory_format=torch.contiguous_format)
+    return aten.clone.default(aten.roll.default(dense, shifts, dims), memory_format=form)
+
+
+def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
+    number = aten.scalar_tensor.default(value, dtype=x.dtype, device=x.device)
+    return _index_fill_tensor(x, dim, index, number)
+
+
+def _index_fill_tensor(x: Any, dim: int, index: Any, value: Any) -> Any:
+    if x.dim() == 0:
+        one = aten.unsqueeze.default(x, 0)
+        return aten.squeeze.dim(_index_fill_tensor(one, dim, index, value), 0)
+    where = index if index.dim() else aten.unsqueeze.default(index, 0)
+    value = aten.to.dtype(value, x.dtype)
+    return aten.index_put.default(x, [None] * (dim % x.dim()) + [where], value)
+
+
+STRIDES_LOST = {
+    aten.zero.default: _zero,
+    aten.roll.default: _roll,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill_tensor,
+}
+"""Operators that torch captures with other strides than they have, in forms that keep them.
+
+`zero` until torch 2.12, `roll` of images with their channels last and `index_fill` still in 2.13.
+"""
+
+
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    if not all(compat.is_never_zero(n) for n in source.shape):
+        return NotImplemented
+    shape = torch.broadcast_shapes(mask.shape, x.shape)  # type: ignore[no-untyped-call]
+    mask, x = aten.expand.default(mask, shape), aten.expand.default(x, shape)
+    taken = aten.clamp.default(_places_of(mask), 0)
+    values = aten.index.Tensor(aten.reshape.default(source, [-1]), [taken])
+    filled = aten.where.self(mask, aten.reshape.default(values, x.shape), x)
+    return aten.clone.default(filled, memory_format=torch.contiguous_format)
+
+
+def _masked_scatter_backward(grad: Any, mask: Any, sizes: Any) -> Any:
+    count = math.prod(sizes)
+    mask = aten.expand.default(mask, grad.shape)
+    # What was not replaced goes to a place of its own, behind the others.
+    into = aten.where.ScalarOther(aten.reshape.default(mask, [-1]), _places_of(mask), count)
+    empty = aten.new_zeros.default(grad, [count + 1])
+    filled = aten.index_put.default(empty, [into], aten.reshape.default(grad, [-1]))
+    return aten.reshape.default(aten.slice.Tensor(filled, 0, 0, count), sizes)
+
+
+def _places_of(mask: Any) -> Any:
+    """How many places of the mask before each one are set."""
+    return aten.sub.Scalar(aten.cumsum.default(aten.reshape.default(mask, [-1]), 0), 1)
+
+
+def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    if v.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    others = [d for d in range(v.dim()) if d != dim]
+    along = aten.sum.dim_IntList(aten.mul.Tensor(grad, v), others, True)
+    straight = aten.div.Tensor(along, aten.mul.Tensor(norms, norms))
+    turned = aten.sub.Tensor(grad, aten.mul.Tensor(v, straight))
+    return aten.mul.Tensor(turned, aten.div.Tensor(g, norms)), aten.div.Tensor(along, norms)
+
+
+LOOPS = {
+    aten._weight_norm_interface_backward.default: _weight_norm_backward,
+    aten.masked_scatter.default: _masked_scatter,
+    aten.masked_scatter_backward.default: _masked_scatter_backward,
+}
+"""Operators that torch leaves whole, made of others that become loops."""
+
+
+@lru_cache(maxsize=1)
+def decompositions() -> dict[Any, Any]:
+    """The table AOTAutograd is given."""
+    table = compat.core_decompositions()
+    packets = [getattr(torch.ops.aten, name) for name in ALSO if hasattr(torch.ops.aten, name)]
+    table.update(compat.decompositions_of(packets))
+    for operator in list(table):
+        name = str(operator)
+        packet = name.removeprefix("aten.").partition(".")[0].rstrip("_")
+        if name in TABLE or packet in NOT:
+            del table[operator]
+    return {**table, **LOOPS, **STRIDES_LOST}

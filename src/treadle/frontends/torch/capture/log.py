@@ -1,0 +1,80 @@
+"""What was decided, where people who use torch look for it.
+
+    TORCH_LOGS=fusion         every decision to fuse or not, with its code and numbers
+    TORCH_LOGS=schedule       the kernels and calls in order, and the memory they need
+    TORCH_LOGS=output_code    the generated C
+    TORCH_TRACE=folder        files for tlparse: program, schedule, memory plan, C
+
+Nothing is written or computed unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from treadle.core.journal import Event
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.report.memory import graph_memory
+from treadle.ir.text import show_program
+
+if TYPE_CHECKING:
+    from treadle.frontends.torch.capture.compile import Built
+
+
+def wants_decisions() -> bool:
+    """Whether single decisions are to be kept, not only counted."""
+    return compat.artifact_log("fusion") is not None
+
+
+def show(built: Built) -> None:
+    """Log a compiled graph and add it to the trace, as far as that is asked for."""
+    fusion, schedule = compat.artifact_log("fusion"), compat.artifact_log("schedule")
+    code = compat.artifact_log("output_code")
+    if fusion is not None:
+        for event in built.scheduled.journal.events("verdict"):
+            fusion.debug("%s: %s", built.name, decision_line(event))
+    if schedule is not None:
+        schedule.debug("%s:\n%s", built.name, "\n".join(schedule_lines(built)))
+    if code is not None:
+        # Without the helpers, which are the same every time.
+        kernels = "\n".join(k.text for k in built.runner.compiled.unit.kernels)
+        code.debug("%s:\n%s", built.name, kernels)
+    trace(built)
+
+
+def trace(built: Built) -> None:
+    """Add the files of a graph to torch's structured trace."""
+    stem = f"treadle_{built.name}"
+    program, scheduled = built.lowered.program, built.scheduled.program
+    compat.trace_artifact(f"{stem}_program", "string", lambda: show_program(program))
+    compat.trace_artifact(f"{stem}_schedule", "string", lambda: show_program(scheduled))
+    compat.trace_artifact(f"{stem}_memory_plan", "json", lambda: _memory_json(built))
+    compat.trace_artifact(f"{stem}_c", "string", lambda: built.runner.compiled.unit.text)
+
+
+def _memory_json(built: Built) -> str:
+    return json.dumps(graph_memory(built.name, built.runner).to_json())
+
+
+def decision_line(event: Event) -> str:
+    """One decision: `fuse add, mul: no FUS004 (left=64, right=32)`."""
+    facts = ", ".join(f"{key}={value}" for key, value in event["facts"].items())
+    word = "yes" if event["ok"] else "no"
+    shown = f" ({facts})" if facts else ""
+    return f"{event['question']} {', '.join(map(str, event['ops']))}: {word} {event['code']}{shown}"
+
+
+def schedule_lines(built: Built) -> Iterator[str]:
+    """The operations of a graph in order, with what they hold and where they come from."""
+    for op in built.scheduled.program.ops:
+        members = [leaf.name for leaf in op.leaves]
+        origins = dict.fromkeys(o for leaf in op.leaves for o in leaf.origins)
+        what = f" = {' + '.join(members)}" if members != [op.name] else ""
+        yield f"  {type(op).__name__:<8} {op.name}{what}   <- {', '.join(origins)}"
+    memory = graph_memory(built.name, built.runner)
+    yield (
+        f"  peak {memory.peak_bytes} bytes at {memory.peak_at} (no plan of this order is below"
+        f" {memory.lower_bound}), arena {memory.arena_bytes}"
+    )

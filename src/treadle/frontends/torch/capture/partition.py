@@ -1,0 +1,144 @@
+"""What a forward graph keeps for its backward graph, and what the backward computes again.
+
+torch's min-cut partitioner decides by default: it keeps what is dear to compute and small. With
+the option `memory_limit` the planner has a say: if the memory it predicts for one of the two
+graphs is above the limit, the graphs are divided anew with less to keep, until they fit or nothing
+is left to give up.
+
+    share of activations kept    1.0 -> 0.75 -> 0.5 -> 0.25 -> 0
+    predicted peak               the first one within the limit is taken
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from treadle.codegen.lower import lower
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.capture.compile import Settings, schedule
+from treadle.frontends.torch.lowering.graph import lower_graph
+from treadle.frontends.torch.running.memory_lives import RunShape, spots_at
+from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.running.memory_plan import plan_run
+from treadle.index import hint
+
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of what the forward would keep, how much it may; tried in order."""
+TOO_LOW = "TOR004"
+
+
+class Division(NamedTuple):
+    """A forward graph, a backward graph, and the higher of their predicted peaks."""
+
+    forward: torch.fx.GraphModule
+    backward: torch.fx.GraphModule
+    peak_bytes: int
+
+
+def partition_for(settings: Settings) -> Callable[..., Any]:
+    """How to divide a joint graph: torch's way, or within the memory that is asked for."""
+    limit = settings.options.memory_limit
+    if limit is None:
+        return compat.min_cut
+
+    def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
+        try:
+            return divided(joint, inputs, limit, settings, **rest)
+        except Exception as e:
+            # The same graph will most likely not compile either, which has its own fallback.
+            if settings.strict or settings.options.strict:
+                raise
+            _warn(f"memory_limit={limit} is not looked at, because {type(e).__name__}: {e}")
+            return compat.min_cut(joint, inputs, **rest)
+
+    return partition
+
+
+def divided(
+    joint: torch.fx.GraphModule, inputs: Any, limit: int, settings: Settings, **rest: Any
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The first division that fits the limit, else the one with the lowest peak (TOR004)."""
+    best: Division | None = None
+    for share in SHARES:
+        with compat.keeping(share):
+            forward, backward = compat.min_cut(_copied(joint), inputs, **rest)
+        peak = _peak(forward, backward, rest["num_fwd_outputs"], settings)
+        if best is None or peak < best.peak_bytes:
+            best = Division(forward, backward, peak)
+        if best.peak_bytes <= limit:
+            return best.forward, best.backward
+    assert best is not None
+    _warn(
+        f"no division into forward and backward fits memory_limit={limit}; the best found holds"
+        f" {best.peak_bytes} bytes at once"
+    )
+    return best.forward, best.backward
+
+
+def _warn(words: str) -> None:
+    warnings.warn(f"{TOO_LOW}: {words}; read more: treadle explain {TOO_LOW}", stacklevel=2)
+
+
+def _peak(
+    forward: torch.fx.GraphModule,
+    backward: torch.fx.GraphModule,
+    shown: int,
+    settings: Settings,
+) -> int:
+    """The most bytes that a run of one of the two graphs is predicted to hold."""
+    there, kept = predicted(forward, "forward", settings)
+    donated = _donated(forward, backward, shown)
+    back, _ = predicted(backward, "backward", settings, donated, kept)
+    return max(there, back)
+
+
+def predicted(
+    gm: torch.fx.GraphModule,
+    name: str,
+    settings: Settings,
+    donated: tuple[int, ...] = (),
+    kept: dict[str, Owner] | None = None,
+) -> tuple[int, dict[str, Owner]]:
+    """The peak of a graph, planned but not compiled, and the owners of what it gives."""
+    gm = _copied(gm)
+    lowered = lower_graph(gm, name, donated)
+    program = schedule(lowered.program, settings.options).kernels
+    owners = owners_of_inputs(gm, lowered, kept or {})
+    values = {s: hint(s) for s in program.sizes}
+    shape = RunShape(lower(program), lowered, owners)
+    plan = plan_run(shape, spots_at(program, values), values)
+    return plan.peak_bytes, owners_of_outputs(gm, lowered)
+
+
+def _copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph once more, with the same modules: what is done to one leaves the other alone."""
+    graph = torch.fx.Graph()
+    copied: Any = graph.graph_copy(gm.graph, {}, return_output_node=True)
+    value, last = copied
+    graph.output(value).meta = dict(last.meta)
+    made = torch.fx.GraphModule(gm, graph)
+    made.meta.update(gm.meta)
+    return made
+
+
+def _donated(
+    forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, shown: int
+) -> tuple[int, ...]:
+    """The inputs of the backward graph that only it looks at: kept, not given nor shown."""
+    (output,) = [node for node in forward.graph.nodes if node.op == "output"]
+    (given_back,) = output.args
+    results = [node for node in list(given_back) if isinstance(node, torch.fx.Node)]
+    given = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    seen = {_storage(node) for node in (*given, *list(given_back)[:shown])} - {None}
+    free = {node.name for node in results if _storage(node) not in seen}
+    names = [node.name for node in backward.graph.nodes if node.op == "placeholder"]
+    return tuple([k for k, name in enumerate(names) if name in free])
+
+
+def _storage(node: Any) -> object:
+    val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return compat.storage_key(val) if isinstance(val, torch.Tensor) else None

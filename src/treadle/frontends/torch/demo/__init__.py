@@ -1,0 +1,1 @@
+"""The model of `treadle demo`, and how it is measured."""

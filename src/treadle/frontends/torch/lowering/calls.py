@@ -1,0 +1,363 @@
+"""Calls of the ATen operator itself: what is not lowered, and matrix products and convolutions.
+
+A `TorchCall` remembers the Python function and its arguments with holes: `Hole(k)` is argument
+number k of the program's call (a buffer or a run-time size, which passes may rename), `Window` a
+buffer seen with other sizes and strides, `Held` a Python object made by an earlier call or given
+by the caller. Everything else is a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.lowering.parts import Part, compiled_parts
+from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
+from treadle.index import Expr
+from treadle.ir.types import Buffer, Layout
+
+if TYPE_CHECKING:
+    from treadle.frontends.torch.lowering.graph import GraphLowering
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Argument number `position` of the program's call."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A buffer, argument number `position`, seen through another layout."""
+
+    position: int
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Held:
+    """A Python object known by name at run time."""
+
+    name: str
+
+
+@dataclass
+class TorchCall:
+    """A Python function, its arguments with holes, and where its results go."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    is_single: bool = True
+    """Whether the function returns one thing rather than several."""
+    results: list[tuple[int, str, bool]] = field(default_factory=list)
+    """(position among the results, name, whether it is an object rather than a buffer)."""
+
+
+class Holes:
+    """The arguments of the program's call so far; gives each its hole."""
+
+    def __init__(self, exact: frozenset[Any] = frozenset()) -> None:
+        self.args: list[Any] = []
+        self.exact = exact
+        """Arguments that must lie just as in eager mode."""
+        self._known: dict[object, int] = {}
+
+    def add(self, key: object, arg: Any) -> int:
+        """The position of an argument, added the first time it is seen."""
+        if key not in self._known:
+            self._known[key] = len(self.args)
+            self.args.append(arg)
+        return self._known[key]
+
+    def value(self, graph: GraphLowering, node: Any) -> Any:
+        """The value of an argument, as the call must see it."""
+        return graph.laid_out(node) if node in self.exact else graph.value(node)
+
+
+def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
+    """An argument of a node with holes for everything that is known at run time only."""
+    if isinstance(arg, torch.fx.Node):
+        return _hole(graph, holes.value(graph, arg), holes, arg.name)
+    if isinstance(arg, list | tuple):
+        items = [template(graph, a, holes) for a in arg]
+        return tuple(items) if isinstance(arg, tuple) else items
+    if isinstance(arg, dict):
+        return {key: template(graph, a, holes) for key, a in arg.items()}
+    if isinstance(arg, slice):
+        parts = [template(graph, a, holes) for a in (arg.start, arg.stop, arg.step)]
+        return slice(*parts)
+    return arg
+
+
+def _hole(graph: GraphLowering, value: Any, holes: Holes, name: str = "") -> Any:
+    """`name`: of the node whose value it is, after which its memory is called."""
+    if isinstance(value, Lazy | Realised):
+        where = graph.realise(value, name or f"{graph.current}_arg")
+        position = holes.add(where.buffer.name, where.buffer)
+        if where.layout == where.buffer.layout:
+            return Hole(position)
+        return Window(position, where.layout)
+    if isinstance(value, Expr):
+        return value.value if value.value is not None else Hole(holes.add(value, value))
+    if isinstance(value, Number):
+        value = held(graph, value)
+    if isinstance(value, Opaque):
+        if value.name in graph.builder.buffers:
+            holes.add(value.name, graph.builder.buffers[value.name])
+        for buffer in value.looks_into:
+            holes.add(buffer.name, buffer)
+        return Held(value.name)
+    if isinstance(value, list | tuple):
+        return type(value)([_hole(graph, v, holes, name) for v in value])
+    return value
+
+
+def held(graph: GraphLowering, number: Number) -> Any:
+    """A run-time number as the object Python computes."""
+    if number.held is None:
+        number.held = add_call(graph, number.node)
+    return number.held
+
+
+def describe(arg: Any) -> str:
+    """A template as text: calls that differ in it are different calls."""
+    if isinstance(arg, Hole):
+        return f"%{arg.position}"
+    if isinstance(arg, Window):
+        at = arg.layout
+        return f"%{arg.position}{_text(at.sizes)}{_text(at.strides)}+{at.offset}"
+    if isinstance(arg, Held):
+        return f"held {arg.name}"
+    if isinstance(arg, list | tuple):
+        return "[" + ", ".join(map(describe, arg)) + "]"
+    if isinstance(arg, dict):
+        return "{" + ", ".join(f"{k}: {describe(v)}" for k, v in arg.items()) + "}"
+    if isinstance(arg, torch.nn.Module | Part):
+        return f"module {id(arg)}"
+    return str(arg)
+
+
+def _text(numbers: Index) -> str:
+    return "(" + ", ".join(map(str, numbers)) + ")"
+
+
+def add_call(graph: GraphLowering, node: Any) -> Any:
+    """Append the call of a node's own operator; gives the value of its result."""
+    holes = Holes(_exact_arguments(node))
+    args = compiled_parts(node, template(graph, tuple(node.args), holes), graph.compile_part)
+    kwargs = template(graph, dict(node.kwargs), holes)
+    val = node.meta.get("val")
+    is_single = not isinstance(val, list | tuple)
+    function = graph.callable_of(node)
+    if node.target in RELATIVE and not isinstance(graph.value(node.args[0]), Opaque):
+        # The place it counts from may be known at run time only, like any other argument.
+        began = graph.sizes.expr(node.args[0].meta["val"].storage_offset())
+        function, args = RELATIVE[node.target], (_hole(graph, began, holes), *args)
+    call = TorchCall(function, args, kwargs, is_single)
+    writes, values = [], []
+    for position, one in enumerate([val] if is_single else val):
+        value, buffer = _result(graph, node, one, holes)
+        values.append(value)
+        if buffer is not None:
+            call.results.append((position, buffer, isinstance(value, Opaque)))
+            writes.append(buffer)
+    changed = mutated_arguments(node)
+    mutates = []
+    for arg in changed:
+        value = graph.value(arg)
+        # What torch holds torch changes, in the order of effects; a view changes what it shows.
+        for shown in _memory_of(graph, value):
+            graph.settle(shown.name, node)
+            mutates.append(shown.name)
+    name = graph.fresh_op(node.name)
+    has_objects = any(isinstance(graph.value(a), Opaque) for a in node.all_input_nodes)
+    has_effects = (
+        _has_effects(node) or has_objects or any(is_object for _, _, is_object in call.results)
+    )
+    graph.builder.extern(
+        target_name(node.target),
+        holes.args,
+        writes,
+        mutates=mutates,
+        name=name,
+        origins=graph.origins,
+        attrs={"call": f"{describe(args)} {describe(kwargs)}"},
+        has_side_effects=has_effects or not (writes or mutates),
+    )
+    graph.calls[name] = call
+    if changed and not writes:
+        return graph.value(changed[0])
+    return values[0] if is_single else type(val)(values) if type(val) is list else tuple(values)
+
+
+def _exact_arguments(node: Any) -> frozenset[Any]:
+    """The arguments that must have eager's strides, because somebody could tell.
+
+    Operators that are not ATen's may look at them, windows onto a storage do, random numbers are
+    drawn in their order, and results that only torch holds lie as they do. What is changed in
+    place lies where it lies.
+    """
+    if node.target in RELATIVE:
+        return frozenset(node.args[:1])
+    if not _tells_strides(node):
+        return frozenset()
+    return frozenset(node.all_input_nodes) - frozenset(mutated_arguments(node))
+
+
+def _tells_strides(node: Any) -> bool:
+    target, val = node.target, node.meta.get("val")
+    if not isinstance(target, torch._ops.OpOverload):
+        return str(target) in FUNCTIONAL_FORMS
+    if not is_torchs(target) or torch.Tag.nondeterministic_seeded in target.tags:
+        return True
+    results = val if isinstance(val, list | tuple) else [val]
+    return any(isinstance(x, torch.Tensor) and x.is_complex() for x in results)
+
+
+FUNCTIONAL_FORMS = ("auto_functionalized", "auto_functionalized_v2")
+"""Operators of torch's that call another one, which changes its arguments, on copies of them."""
+
+
+def is_torchs(function: Any) -> bool:
+    """Whether an overload is one of torch's own, not of a library or a user."""
+    return function.namespace in ("aten", "prims")
+
+
+def _seen(began: Any, given: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    """as_strided on a tensor that may lie anywhere in an arena."""
+    start = 0 if storage_offset is None else int(storage_offset - began)
+    return given.as_strided(size, stride, given.storage_offset() + start)
+
+
+def _scattered(
+    began: Any, given: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None
+) -> Any:
+    """as_strided_scatter on a tensor that may lie anywhere in an arena.
+
+    torch counts `storage_offset` from the start of the storage, where `given` begins at `began`;
+    what the storage holds beside `given` cannot be seen in the result.
+    """
+    start = int(began if storage_offset is None else storage_offset)
+    window = (size, stride, start)
+    overlap = compat.internal_overlap(given)
+    if overlap == compat.OVERLAPS:  # eager then counts from the start of a dense copy
+        result = given.clone()
+        result.as_strided(*window).copy_(source)
+        return result
+    place = (given.size(), given.stride(), int(began))
+    memory = torch.empty(max(_end(*window), _end(*place)), dtype=given.dtype)
+    result = memory.as_strided(*place)
+    if overlap:
+        numbers = torch.arange(memory.numel()).as_strided(*place)
+        memory[numbers.reshape(-1)] = given.reshape(-1)
+    else:
+        result.copy_(given)
+    memory.as_strided(*window).copy_(source)
+    return result
+
+
+def _end(sizes: Any, strides: Any, begin: int) -> int:
+    """The first place of a storage behind a window."""
+    if any(n == 0 for n in sizes):
+        return begin
+    return begin + 1 + sum((int(n) - 1) * int(s) for n, s in zip(sizes, strides, strict=True))
+
+
+aten = torch.ops.aten
+RELATIVE: Mapping[Any, Callable[..., Any]] = {
+    aten.as_strided.default: _seen,
+    aten.as_strided_copy.default: lambda *args: _seen(*args).clone(),
+    aten.as_strided_scatter.default: _scattered,
+}
+"""Operators that count from the start of a storage, as functions that count from a tensor."""
+RESIZES = torch.ops.inductor.resize_storage_bytes_.default
+"""Gives an input's storage another size, in graphs that free and fill parameters (FSDP).
+
+Its schema does not say that it changes its argument.
+"""
+
+
+def moves(function: Any) -> bool:
+    """Whether a call may give the tensors it changes other memory."""
+    return function is RESIZES or getattr(function, "overloadpacket", None) is aten.set_
+
+
+def _result(graph: GraphLowering, node: Any, val: Any, holes: Holes) -> tuple[Any, str | None]:
+    """The value of one result and the buffer or object it is known by."""
+    if val is None and not (node.users and "val" not in node.meta):
+        return None, None
+    if graph.is_representable(val) and mutated_arguments(node):
+        return graph.value(mutated_arguments(node)[0]), None
+    views = _shown_by(node, val)
+    if graph.is_representable(val) and not views:
+        sizes = graph.sizes.exprs(val.shape)
+        strides = graph.dense(sizes, val)
+        element = graph.type_of(val)
+        buffer = graph.builder.buffer(graph.fresh(node.name), element, sizes, strides)
+        return Realised(buffer, buffer.layout), buffer.name
+    name = graph.fresh(node.name)
+    graph.builder.token(name)
+    shown = [b for a in views for b in _memory_of(graph, holes.value(graph, a))]
+    return Opaque(name, tuple(dict.fromkeys(shown))), name
+
+
+def _shown_by(node: Any, val: Any) -> list[Any]:
+    """The arguments whose memory a result shares: it must stay torch's own view of them."""
+    if not isinstance(val, torch.Tensor):
+        return []
+    mine = compat.storage_key(val)
+    given = [(a, a.meta.get("val")) for a in node.all_input_nodes]
+    return [a for a, x in given if isinstance(x, torch.Tensor) and compat.storage_key(x) == mine]
+
+
+def _memory_of(graph: GraphLowering, value: Any) -> tuple[Buffer, ...]:
+    """The buffers a value lies in; none if only torch knows where it lies."""
+    if isinstance(value, Opaque):
+        return value.looks_into
+    return (graph.realise(value, f"{graph.current}_arg").buffer,)
+
+
+def mutated_arguments(node: Any) -> list[Any]:
+    """The nodes a call changes in place, by the operator's own schema."""
+    if node.target is RESIZES:
+        return [node.args[0]]
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    found = []
+    for position, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is None or not info.is_write:
+            continue
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+        found += [a for a in _flat(given) if isinstance(a, torch.fx.Node)]
+    return found
+
+
+def _flat(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _has_effects(node: Any) -> bool:
+    """Whether a call does more than compute: random state, assertions, things we cannot see."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return isinstance(target, torch._ops.HigherOrderOperator)
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return True
+    if target.namespace == "aten" and not target._schema.returns:
+        return True
+    return not is_torchs(target)
+
+
+def target_name(target: Any) -> str:
+    """How the program names a call: `aten.mm.default`, or a Python function's name."""
+    if isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+        return str(target)
+    return str(getattr(target, "__name__", target))

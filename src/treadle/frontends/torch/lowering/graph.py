@@ -1,0 +1,556 @@
+"""A captured ATen graph becomes a program: every node a computation, a view, or a call."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.compat import storage_key
+from treadle.frontends.torch.lowering.calls import TorchCall, add_call, held
+from treadle.frontends.torch.lowering.eager_types import refused_type
+from treadle.frontends.torch.lowering.node import Node
+from treadle.frontends.torch.lowering.origins import origins_of
+from treadle.frontends.torch.lowering.owners import ask_owners
+from treadle.frontends.torch.lowering.parts import Compile
+from treadle.frontends.torch.lowering.promotion import known_type, our_type
+from treadle.frontends.torch.lowering.realise import (
+    dense_strides,
+    is_cheap,
+    is_spread,
+    is_too_long,
+    overlaps,
+    realise,
+    write_loop,
+)
+from treadle.frontends.torch.lowering.regions import write_out_regions
+from treadle.frontends.torch.lowering.run_numbers import run_number
+from treadle.frontends.torch.lowering.symbols import Sizes, shown_sizes
+from treadle.frontends.torch.lowering.table import TABLE
+from treadle.frontends.torch.lowering.values import (
+    Index,
+    Lazy,
+    NotLowered,
+    Number,
+    Opaque,
+    Realised,
+    Tensor,
+)
+from treadle.index import Symbol, as_expr, hint
+from treadle.ir.build import ProgramBuilder
+from treadle.ir.numerics import TORCH
+from treadle.ir.program import Program
+from treadle.ir.types import DType, Layout
+
+
+@dataclass
+class Lowered:
+    """A program and what running it on torch tensors needs besides."""
+
+    program: Program
+    calls: dict[str, TorchCall]
+    tensors: list[tuple[int, str]]
+    """(position among the graph's inputs, buffer)."""
+    objects: list[tuple[int, str]]
+    """(position, name) of inputs that only calls look at."""
+    numbers: list[tuple[int, str]]
+    """(position, size) of inputs that are run-time sizes."""
+    constants: dict[str, Any]
+    """Tensors the graph holds itself, by buffer."""
+    outputs: list[Any]
+    """What is returned: windows, names of objects, sizes, constants."""
+    mutated: frozenset[str]
+    """Inputs that change."""
+    fallbacks: list[tuple[str, str]] = field(default_factory=list)
+    """(overload, reason) of every call that stands for an operator without loops."""
+    lowered: int = 0
+    """How many nodes became loops or views."""
+
+
+def lower_graph(
+    gm: torch.fx.GraphModule,
+    name: str,
+    donated: Sequence[int] = (),
+    compile_part: Compile | None = None,
+) -> Lowered:
+    """The graph as a program; nodes whose loops turn out not to be writable become calls.
+
+    `compile_part` compiles graphs inside the graph; without it torch runs them.
+    """
+    write_out_regions(gm)
+    ask_owners(gm)
+    banned: dict[str, str] = {}
+    while True:
+        try:
+            return GraphLowering(gm, name, donated, banned, compile_part).run()
+        except NotLowered as e:
+            if e.node is None or e.node in banned:
+                raise
+            banned[e.node] = e.reason
+
+
+class GraphLowering:
+    """Lowers one graph, node by node."""
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        name: str,
+        donated: Sequence[int] = (),
+        banned: Mapping[str, str] | None = None,
+        compile_part: Compile | None = None,
+    ) -> None:
+        self.compile_part = compile_part
+        self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
+        self.builder = ProgramBuilder(name, numerics=TORCH)
+        self.sizes = Sizes(_shape_env(gm), shown_sizes(gm.graph))
+        self.env: dict[Any, Any] = {}
+        self.calls: dict[str, TorchCall] = {}
+        self.origins: tuple[str, ...] = ()
+        self.current = ""
+        self._names: set[str] = set()
+        self._ops: set[str] = set()
+        self._mutated: set[str] = set()
+        self._owners: dict[str, object] = {}
+        self._held_by: dict[object, tuple[Realised, Any]] = {}
+        self._shown: frozenset[object] | None = None
+        self._position = 0
+        self.out = Lowered(Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
+
+    # -- names and values ------------------------------------------------------------------
+    def fresh(self, name: str) -> str:
+        """An unused name for a buffer."""
+        return _unused(name, self._names)
+
+    def fresh_op(self, name: str) -> str:
+        """An unused name for an operation."""
+        return _unused(name, self._ops)
+
+    def value(self, node: Any) -> Any:
+        """The value of a node that was lowered before."""
+        return self.env[node]
+
+    def realise(self, value: Tensor, name: str, keep_gaps: bool = False) -> Realised:
+        """A value in memory; with `keep_gaps`, just as far apart as torch says."""
+        if isinstance(value, Realised):
+            return value
+        if value.home is None:
+            where = self.fresh(name)
+            while where in self._ops:
+                where = self.fresh(name)
+            self._ops.add(where)
+            realise(self.builder, where, value, self.origins, keep_gaps)
+        assert value.home is not None
+        return value.home
+
+    def laid_out(self, node: Any) -> Any:
+        """The value of a node; if it is a tensor, in memory with the strides torch gave it."""
+        value, val = self.env[node], node.meta.get("val")
+        if not isinstance(value, Lazy | Realised) or not isinstance(val, torch.Tensor):
+            return value
+        wanted = Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()))
+        return self._exact(value, wanted, f"{node.name}_arg") or value
+
+    def callable_of(self, node: Any) -> Callable[..., Any]:
+        """The Python function a node calls."""
+        target: Callable[..., Any] = node.target
+        return target
+
+    # -- what torch says -------------------------------------------------------------------
+    def is_representable(self, val: Any) -> bool:
+        """Whether a result can be a buffer: a plain CPU tensor of known sizes and type."""
+        if not isinstance(val, torch.Tensor) or val.layout is not torch.strided:
+            return False
+        if val.device.type != "cpu" or known_type(val.dtype) is None or val.is_quantized:
+            return False
+        try:
+            self.sizes.exprs((*val.shape, *val.stride()))
+        except NotLowered:
+            return False
+        return True
+
+    def type_of(self, val: Any) -> DType:
+        """Our element type of a fake tensor."""
+        return our_type(val.dtype)
+
+    def dense(self, sizes: Index, val: Any) -> Index:
+        """torch's strides of a result, if they are dense; row-major ones otherwise."""
+        return dense_strides(sizes, self.sizes.exprs(val.stride()))
+
+    # -- the graph -------------------------------------------------------------------------
+    def run(self) -> Lowered:
+        """The whole graph, lowered."""
+        for node in self.gm.graph.nodes:
+            self.current = node.name
+            self.origins = origins_of(node)
+            HANDLERS[node.op](self, node)
+        self.builder.sizes.update(self.sizes.declared)
+        self.out.program = self.builder.build()
+        self.out.mutated = frozenset(self._mutated)
+        return self.out
+
+    def placeholder(self, node: Any) -> None:
+        """An input: a buffer, a run-time size, or an object that calls are given."""
+        position, self._position = self._position, self._position + 1
+        val = node.meta.get("val")
+        if self.is_representable(val):
+            sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
+            name = self.fresh(node.name)
+            donated = position in self.donated
+            element = self.type_of(val)
+            buffer = self.builder.input(name, element, sizes, strides=strides, donated=donated)
+            self.env[node] = Realised(buffer, buffer.layout)
+            self.out.tensors.append((position, name))
+            self._owners[name] = storage_key(val)
+        elif isinstance(val, torch.SymInt) and self._is_size(val):
+            size = self.sizes.expr(val)
+            self.env[node] = size
+            if isinstance(size, Symbol):
+                self.out.numbers.append((position, size.name))
+        else:
+            name = self.fresh(node.name)
+            self.env[node] = Opaque(name)
+            self.out.objects.append((position, name))
+
+    def _is_size(self, val: Any) -> bool:
+        if not compat.is_number(val):
+            return False
+        try:
+            self.sizes.expr(val)
+        except NotLowered:
+            return False
+        return True
+
+    def get_attr(self, node: Any) -> None:
+        """A tensor the graph holds becomes an input; anything else is handed to calls."""
+        held: Any = self.gm
+        for part in node.target.split("."):
+            held = getattr(held, part)
+        if self.is_representable(held) and type(held) in (torch.Tensor, torch.nn.Parameter):
+            name = self.fresh(node.name)
+            sizes, strides = self.sizes.exprs(held.shape), self.sizes.exprs(held.stride())
+            buffer = self.builder.input(name, self.type_of(held), sizes, strides=strides)
+            self.env[node] = Realised(buffer, buffer.layout)
+            self.out.constants[name] = held
+        else:
+            self.env[node] = held
+
+    def call_function(self, node: Any) -> None:
+        """An operator: by the table, or as a call."""
+        self.env[node] = self._finished(node, self._lowered(node))
+
+    def _lowered(self, node: Any) -> Any:
+        if node.target is operator.getitem:
+            source = self.env.get(node.args[0])
+            if isinstance(source, list | tuple):
+                return source[node.args[1]]
+            return add_call(self, node)
+        val = node.meta.get("val")
+        if isinstance(val, torch.SymInt | int) and not isinstance(val, bool):
+            try:
+                size = self.sizes.expr(val)
+                return size if size.value is None else size.value
+            except NotLowered:
+                return add_call(self, node)
+        if isinstance(val, float):
+            return val
+        reason = self._reason_for_call(node, val)
+        if reason is None:
+            try:
+                is_number = isinstance(val, torch.SymFloat)
+                value = run_number(self, node) if is_number else self._by_table(node)
+                self.out.lowered += 1
+                return value
+            except NotLowered as e:
+                if e.node is not None and e.node != node.name:
+                    raise
+                reason = e.reason
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+                reason = f"its lowering fails: {type(e).__name__}: {e}"
+        self.out.fallbacks.append((str(node.target), reason))
+        return add_call(self, node)
+
+    def _reason_for_call(self, node: Any, val: Any) -> str | None:
+        if isinstance(val, torch.SymFloat):
+            return None
+        if str(node.target) not in TABLE:
+            return "no lowering"
+        if node.name in self.banned:
+            return self.banned[node.name]
+        if (refused := refused_type(node)) is not None:
+            return f"eager mode has no kernel of it for {refused}"
+        if any(isinstance(self.env[a], Opaque) for a in node.all_input_nodes):
+            return "an argument exists at run time only"
+        results = val if isinstance(val, list | tuple) else [val]
+        if not all(self.is_representable(v) for v in results if v is not None):
+            return "a result is no plain tensor"
+        return None
+
+    def _by_table(self, node: Any) -> Any:
+        self._realise_what_overlaps(node)
+        args = [self._argument(a) for a in node.args]
+        kwargs = {key: self._argument(a) for key, a in node.kwargs.items()}
+        value = TABLE[str(node.target)](Node(self, node), *args, **kwargs)
+        self._check(node, value)
+        return value
+
+    def _realise_what_overlaps(self, node: Any) -> None:
+        """Put what a view with overlapping windows shows into memory, as it is in eager mode."""
+        val, source = node.meta.get("val"), node.args[0] if node.args else None
+        if not isinstance(val, torch.Tensor) or not isinstance(source, torch.fx.Node):
+            return
+        value, of = self.env[source], source.meta.get("val")
+        if not isinstance(value, Lazy) or not isinstance(of, torch.Tensor):
+            return
+        sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
+        if storage_key(val) == storage_key(of) and overlaps(sizes, strides):
+            self.realise(value, source.name)
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, torch.fx.Node):
+            value = self.env[arg]
+            return value.home if isinstance(value, Lazy) and value.home is not None else value
+        if isinstance(arg, list | tuple):
+            return [self._argument(a) for a in arg]
+        return arg
+
+    def _check(self, node: Any, value: Any) -> None:
+        """A lowering that disagrees with torch about a result is not used."""
+        val = node.meta.get("val")
+        pairs = zip(value, val, strict=True) if isinstance(val, list | tuple) else [(value, val)]
+        for made, wanted in pairs:
+            if made is None or wanted is None:
+                continue
+            sizes, element = self.sizes.exprs(wanted.shape), our_type(wanted.dtype)
+            if tuple(made.sizes) != sizes or made.dtype is not element:
+                found = f"{made.dtype}[{', '.join(map(str, made.sizes))}]"
+                want = f"{element}[{', '.join(map(str, sizes))}]"
+                raise NotLowered(f"its lowering gives {found}, torch says {want}")
+
+    def _finished(self, node: Any, value: Any) -> Any:
+        """The value as it is kept: realised now if the rules say so."""
+        if not isinstance(value, Lazy) or value.home is not None:
+            return value
+        val = node.meta.get("val")
+        if value.strides is None and isinstance(val, torch.Tensor):
+            value.strides = self.sizes.exprs(val.stride())
+        several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
+        is_shown = self.is_seen_twice(val)
+        if several or is_too_long(value) or is_shown:
+            self.realise(value, node.name, keep_gaps=is_shown)
+        return value
+
+    def is_seen_twice(self, val: Any) -> bool:
+        """Whether several results show one memory: then what they show must be in memory."""
+        if self._shown is None:
+            self._shown = _shown_twice(self.gm.graph)
+        return isinstance(val, torch.Tensor) and storage_key(val) in self._shown
+
+    # -- mutation --------------------------------------------------------------------------
+    def settle(self, buffer: str, but: Any = None) -> None:
+        """Before `buffer` changes: values that still need what it holds are put elsewhere."""
+        self._mutated.add(buffer)
+        for node, value in list(self.env.items()):
+            if node is but or node.op == "placeholder" or not _is_used_later(node, self.env, but):
+                continue
+            self.env[node] = self._settled(value, buffer, node.name)
+
+    def _settled(self, value: Any, buffer: str, name: str) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)([self._settled(v, buffer, name) for v in value])
+        if isinstance(value, Lazy) and buffer in value.reads:
+            return self.realise(value, name)
+        if isinstance(value, Realised) and value.buffer.name == buffer:
+            return self._copied(value, name)
+        return value
+
+    def _copied(self, value: Realised, name: str) -> Realised:
+        copy = Lazy(value.sizes, value.dtype, value.load, value.reads)
+        return self.realise(copy, name)
+
+    def overwrite(self, target: Realised, value: Tensor, node: Any) -> None:
+        """Write a value over a window of a buffer."""
+        buffer = target.buffer.name
+        self.settle(buffer, node)
+        if buffer in value.reads and not (isinstance(value, Lazy) and value.home is not None):
+            if isinstance(value, Realised):
+                value = self._copied(value, node.name)
+            else:
+                value = self.realise(value, node.name)
+        name = self.fresh_op(f"{node.name}_write")
+        write_loop(self.builder, name, value, target.buffer, target.layout, self.origins)
+
+    # -- outputs ---------------------------------------------------------------------------
+    def output(self, node: Any) -> None:
+        """What the graph returns; each buffer with torch's own strides."""
+        results = node.args[0]
+        is_backward = self.builder.name == "backward"
+        of_inputs = frozenset() if is_backward else compat.results_that_show_inputs()
+        made: dict[tuple[Any, bool], Any] = {}
+        for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):
+            key = (arg, position in of_inputs)  # one node twice is one tensor twice
+            if key not in made:
+                made[key] = self._output(*key)
+            self.out.outputs.append(made[key])
+
+    def _output(self, arg: Any, is_of_input: bool) -> Any:
+        value = self.env[arg] if isinstance(arg, torch.fx.Node) else arg
+        if isinstance(value, Number):
+            return held(self, value)
+        if not isinstance(value, Lazy | Realised):
+            return value
+        val = arg.meta.get("val")
+        inside = self._inside_changed(val) if is_of_input else None
+        if inside is not None:
+            where = inside
+        elif not isinstance(val, torch.Tensor):
+            where = self.realise(value, arg.name)
+        else:
+            wanted = self._wanted(val, is_of_input)
+            exact = self._exact(value, wanted, arg.name, self.is_seen_twice(val))
+            where = exact or self._apart(self.realise(value, arg.name), val, arg.name)
+        if where.buffer.name not in self.builder.outputs:
+            self.builder.returns(where.buffer)
+        if not isinstance(val, torch.Tensor):
+            return where
+        return Realised(where.buffer, self._as_said(where.layout, val))
+
+    def _as_said(self, layout: Layout, val: Any) -> Layout:
+        """The layout with torch's steps along dimensions that nobody walks."""
+        said = self.sizes.exprs(val.stride())
+        pairs = zip(layout.sizes, layout.strides, said, strict=True)
+        strides = tuple([t if n.value == 1 else s for n, s, t in pairs])
+        return Layout(layout.sizes, strides, layout.offset)
+
+    def note_copy(self, target: Realised, node: Any) -> None:
+        """Remember that an input now holds what a copy's source holds, element by element."""
+        if not isinstance(node.args[1], torch.fx.Node):
+            return
+        new, old = node.args[1].meta.get("val"), node.args[0].meta.get("val")
+        if target.buffer.name not in self.builder.inputs or not isinstance(new, torch.Tensor):
+            return
+        is_alike = new.dtype is old.dtype and self.sizes.exprs(new.shape) == target.layout.sizes
+        if is_alike and _same_steps(target.layout, self.sizes.exprs(new.stride())):
+            self._held_by[storage_key(new)] = (target, new)
+
+    def _inside_changed(self, val: Any) -> Realised | None:
+        """The window of a changed input that holds a result which is a view of that input.
+
+        The graph shows a view of the new elements; whoever asked for it looks at where in the
+        input it begins, which new memory does not know.
+        """
+        found = self._held_by.get(storage_key(val)) if isinstance(val, torch.Tensor) else None
+        if found is None or found[1].dtype is not val.dtype:
+            return None
+        held, new = found
+        begin = self.sizes.expr(val.storage_offset()) - self.sizes.expr(new.storage_offset())
+        sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
+        return Realised(held.buffer, Layout(sizes, strides, held.layout.offset + begin))
+
+    def _wanted(self, val: Any, is_of_input: bool) -> Layout:
+        """How torch expects a result to lie; where it begins counts if it is a view of an input.
+
+        AOTAutograd looks at that when it makes the view.
+        """
+        begin = as_expr(0)
+        if is_of_input and self._owners_input(val) is None:
+            begin = self.sizes.expr(val.storage_offset())
+        return Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()), begin)
+
+    def _owners_input(self, val: Any) -> str | None:
+        """The input whose memory a result shows, if there is one."""
+        mine = storage_key(val)
+        owners = self._owners.items()
+        return next((n for n, s in owners if s == mine and n in self.builder.inputs), None)
+
+    def _exact(
+        self, value: Tensor, wanted: Layout, name: str, is_view: bool = False
+    ) -> Realised | None:
+        """The value in new memory that lies just so; None if it does already, or cannot.
+
+        A view of something that is returned too must not move, so likely sizes are proof enough.
+        """
+        home = value if isinstance(value, Realised) else value.home
+        begin = wanted.offset
+        begins_there = begin.value == 0 or (home is not None and home.layout.offset is begin)
+        if home is not None and begins_there and _same_steps(home.layout, wanted.strides, is_view):
+            return None
+        if home is None and begin.value == 0:
+            dense = Layout(value.sizes, dense_strides(value.sizes, wanted.strides))
+            if _same_steps(dense, wanted.strides):
+                return None
+        # Dimensions that are repeated without steps hold one element each.
+        pairs = list(zip(value.sizes, wanted.strides, strict=True))
+        sizes = tuple([as_expr(1) if s.value == 0 and n.value != 0 else n for n, s in pairs])
+        if any(n.value == 0 for n in sizes) or not is_spread(sizes, wanted.strides):
+            return None
+        layout = Layout(sizes, wanted.strides, begin)
+        whole = (sizes, wanted.strides) if begin.value == 0 else ((layout.span,), None)
+        target = self.builder.buffer(self.fresh(name), value.dtype, *whole)
+        part = Lazy(sizes, value.dtype, value.load, value.reads)
+        write_loop(self.builder, self.fresh_op(name), part, target, layout, self.origins)
+        return Realised(target, Layout(tuple(value.sizes), wanted.strides, begin))
+
+    def _apart(self, where: Realised, val: Any, name: str) -> Realised:
+        """A result that shares memory with another tensor only if it does so in eager mode."""
+        mine = storage_key(val)
+        theirs = self._owners.setdefault(where.buffer.name, mine)
+        if theirs == mine:
+            return where
+        strides = self.sizes.exprs(val.stride())
+        other = Lazy(where.sizes, where.dtype, where.load, where.reads, strides=strides)
+        copy = self.realise(other, name, keep_gaps=True)
+        self._owners[copy.buffer.name] = mine
+        return copy
+
+
+def _same_steps(layout: Layout, wanted: Index, by_hint: bool = False) -> bool:
+    steps = zip(layout.sizes, layout.strides, wanted, strict=True)
+    real = [(a, b) for n, a, b in steps if n.value not in (0, 1)]
+    return all(a is b or (by_hint and hint(a) == hint(b)) for a, b in real)
+
+
+def _shown_twice(graph: Any) -> frozenset[object]:
+    """The memory that more than one of a graph's results share."""
+    results = next(node for node in graph.nodes if node.op == "output").all_input_nodes
+    vals = [node.meta.get("val") for node in results]
+    seen = Counter([storage_key(val) for val in vals if isinstance(val, torch.Tensor)])
+    return frozenset([storage for storage, count in seen.items() if count > 1])
+
+
+def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
+    return any(user not in done and user is not current for user in node.users)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    unique, count = name, 0
+    while unique in taken:
+        count += 1
+        unique = f"{name}_{count}"
+    taken.add(unique)
+    return unique
+
+
+def _shape_env(gm: Any) -> Any:
+    for node in gm.graph.nodes:
+        val = node.meta.get("val")
+        fake = getattr(val, "fake_mode", None)
+        if fake is not None and fake.shape_env is not None:
+            return fake.shape_env
+        inner = getattr(val, "node", None)
+        if inner is not None and getattr(inner, "shape_env", None) is not None:
+            return inner.shape_env
+    return None
+
+
+HANDLERS: dict[str, Callable[[GraphLowering, Any], None]] = {
+    "placeholder": GraphLowering.placeholder,
+    "get_attr": GraphLowering.get_attr,
+    "call_function": GraphLowering.call_function,
+    "output": GraphLowering.output,
+}

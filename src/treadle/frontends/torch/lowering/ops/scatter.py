@@ -1,0 +1,227 @@
+"""Elements put where data says: index_put, the scatter family, index_add, embedding's gradient.
+
+Two loops write the result: one copies what was there, one visits the elements that are put. Among
+elements put at one place without combining any may stay, as torch documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from treadle.frontends.torch.lowering.node import (
+    Node,
+    broadcast_at,
+    converted,
+    in_memory,
+    number,
+    operand_value,
+)
+from treadle.frontends.torch.lowering.ops.index import Indexing, looked_up
+from treadle.frontends.torch.lowering.ops.reduce import wide_type
+from treadle.frontends.torch.lowering.ops.views import along
+from treadle.frontends.torch.lowering.realise import write_loop
+from treadle.frontends.torch.lowering.registry import lowers
+from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Tensor
+from treadle.index import Expr, as_expr
+from treadle.ir.build_body import Value
+from treadle.ir.types import DType
+
+PLAIN = "plain"
+Put = Callable[[LoopWriter, Index], tuple[Index, Value]]
+
+
+def scattered(c: Node, x: Tensor, extents: Sequence[Expr], put: Put, mode: str = PLAIN) -> Tensor:
+    """A copy of `x` into which `put(k, at)` stores a value at a place for every point."""
+    if mode != PLAIN and c.dtype is DType.BOOL:
+        raise NotLowered("combining truth values")
+    target = c.buffer()
+    builder = c.graph.builder
+    name = c.graph.fresh_op(c.name)
+    write_loop(builder, name, x, target, target.layout, c.graph.origins)
+    if all(n.value != 0 for n in (*extents, *target.layout.sizes)):
+        with c.loop(extents) as k:
+            place, value = put(k, k.at)
+            k.store(target, place, converted(value, target.dtype), mode)
+    return in_memory(target)
+
+
+# ------------------------------------------------------------------------------- index_put
+
+
+def _broadcast(shapes: Sequence[Index]) -> Index:
+    """The sizes that index tensors have together."""
+    rank = max(len(s) for s in shapes)
+    found: list[Expr] = [as_expr(1)] * rank
+    for shape in shapes:
+        for d, n in enumerate(shape, rank - len(shape)):
+            if found[d].value == 1:
+                found[d] = n
+            elif n.value != 1 and n is not found[d]:
+                raise NotLowered("index tensors whose sizes are not known to agree")
+    return tuple(found)
+
+
+@lowers("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    c: Node, self: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """Values put, or added, where index tensors say."""
+    given = [i for i in indices if i is not None]
+    if not given:
+        raise NotLowered("no index")
+    if len(given) == 1 and given[0].dtype is DType.BOOL:
+        return _where_mask(c, self, indices, values, accumulate)
+    how = Indexing(self, indices, ())
+    shape = _broadcast([tuple(i.sizes) for i in given])
+    others = [self.sizes[d] for d in how.rest]
+    out = (*others[: how.first], *shape, *others[how.first :])
+    how.out = out
+    if len(values.sizes) > len(out):
+        raise NotLowered("values with more dimensions than the places they are put at")
+
+    def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
+        return how.place(k, at), values.load(k, broadcast_at(values.sizes, at, out))
+
+    return scattered(c, self, out, put, "atomic_add" if accumulate else PLAIN)
+
+
+def _where_mask(
+    c: Node, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool
+) -> Tensor:
+    """A mask picks the places, and every place gets the same values."""
+    first = next(d for d, i in enumerate(indices) if i is not None)
+    mask: Tensor = indices[first]
+    end = first + len(mask.sizes)
+    after = len(x.sizes) - end
+    if first or len(values.sizes) > after + 1:
+        raise NotLowered("a mask behind other dimensions")
+    if len(values.sizes) == after + 1 and values.sizes[0].value != 1:
+        raise NotLowered("a mask decides which value goes where")
+
+    def inner(k: LoopWriter, at: Index) -> Value:
+        where = (as_expr(0), *at[end:])[1 + after - len(values.sizes) :]
+        rest = broadcast_at(values.sizes, where, _row(values, x.sizes[end:]))
+        old = x.load(k, at)
+        new = converted(values.load(k, rest), x.dtype)
+        if accumulate:
+            wide = wide_type(x.dtype)
+            new = converted(converted(old, wide) + converted(new, wide), x.dtype)
+        return k.where(mask.load(k, at[:end]), new, old)
+
+    if accumulate and x.dtype is DType.BOOL:
+        raise NotLowered("combining truth values")
+    return c.lazy(c.sizes, c.dtype, inner, [x, mask, values])
+
+
+def _row(values: Tensor, rest: Index) -> Index:
+    """What the values are broadcast to for one place of a mask."""
+    return (as_expr(1), *rest)[1 + len(rest) - len(values.sizes) :]
+
+
+# --------------------------------------------------------------------------------- scatter
+
+
+def putting(c: Node, x: Tensor, dim: int, index: Tensor, source: Any) -> Put:
+    """A tensor or number at the places of an index along a dimension, point by point."""
+    rank = len(x.sizes)
+
+    def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
+        if isinstance(source, int | float | Expr):
+            value = operand_value(k, source, (), (), c.dtype)
+        else:
+            value = source.load(k, _fitted(at, len(source.sizes)))
+        if not rank:
+            return (), value
+        place, d = _fitted(at, rank), along(x, dim)
+        row = looked_up(k, index, at, x.sizes[d], wrap=False)
+        return (*place[:d], row, *place[d + 1 :]), value
+
+    return put
+
+
+def _scatter(c: Node, x: Tensor, dim: int, index: Tensor, source: Any, mode: str = PLAIN) -> Tensor:
+    """A tensor or number, put along a dimension at the places of an index."""
+    return scattered(c, x, index.sizes, putting(c, x, dim, index, source), mode)
+
+
+def _fitted(at: Index, rank: int) -> Index:
+    """Coordinates where torch takes a tensor without dimensions for one of a single element."""
+    return at if len(at) == rank else (as_expr(0),) * rank
+
+
+@lowers("aten.scatter.src")
+def scatter_src(c: Node, self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Elements put along a dimension."""
+    return _scatter(c, self, dim, index, src)
+
+
+@lowers("aten.scatter.value")
+def scatter_value(c: Node, self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """One number put along a dimension."""
+    return _scatter(c, self, dim, index, value)
+
+
+@lowers("aten.scatter_add.default")
+def scatter_add(c: Node, self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Elements added along a dimension."""
+    return _scatter(c, self, dim, index, src, "atomic_add")
+
+
+# ------------------------------------------------------------------------------------ rows
+
+
+@lowers("aten.index_add.default")
+def index_add(
+    c: Node, self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
+) -> Tensor:
+    """Slices added at the places of an index along a dimension."""
+    put = putting_rows(c, self, dim, index, source, alpha)
+    return scattered(c, self, source.sizes, put, "atomic_add")
+
+
+def putting_rows(
+    c: Node, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any = 1
+) -> Put:
+    """Slices at the places of an index along a dimension, point by point."""
+    rank, wide = len(x.sizes), wide_type(c.dtype)
+
+    def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
+        value = source.load(k, at)
+        if alpha != 1:
+            value = converted(converted(value, wide) * number(k, alpha, wide), c.dtype)
+        if not rank:
+            return (), value
+        place, d = _fitted(at, rank), along(x, dim)
+        where = (place[d],) if index.sizes else ()
+        row = looked_up(k, index, where, x.sizes[d], wrap=False)
+        return (*place[:d], row, *place[d + 1 :]), value
+
+    return put
+
+
+@lowers("aten.embedding_dense_backward.default")
+def embedding_backward(
+    c: Node,
+    grad_output: Tensor,
+    indices: Tensor,
+    num_weights: Any,
+    padding_idx: Any,
+    scale_grad_by_freq: bool,
+) -> Tensor:
+    """The gradient of a table of rows: each row the sum of what was read from it."""
+    if scale_grad_by_freq or not isinstance(padding_idx, int):
+        raise NotLowered("gradients scaled by how often a row is read")
+    rank, dtype = len(indices.sizes), c.dtype
+    nothing = c.lazy(c.sizes, dtype, lambda k, at: number(k, 0, dtype))
+
+    def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
+        row = looked_up(k, indices, at[:rank], c.sizes[0], wrap=False)
+        value = grad_output.load(k, at)
+        if padding_idx >= 0:
+            picked = converted(indices.load(k, at[:rank]), DType.I64)
+            padding = number(k, padding_idx, DType.I64)
+            value = k.where(picked == padding, number(k, 0, value.dtype), value)
+        return (row, *at[rank:]), value
+
+    return scattered(c, nothing, grad_output.sizes, put, "atomic_add")

@@ -1,0 +1,123 @@
+"""When a computation becomes a loop with a result in memory, and how.
+
+A value is realised when
+
+- a call needs it in memory, it is a result of the graph, or a reduction makes it (always);
+- it repeats more than `LONGEST` pointwise operations or reads more than `MOST_READS` buffers;
+- it has several readers and computing it again in each costs more than `CHEAP` units of work
+  (the work column of the table of body operations) or reads more than one buffer;
+- something is about to overwrite a buffer it reads;
+- a view of it shows elements several times (windows that overlap), or several results show it.
+
+Everything else is written into the loops of its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.frontends.torch.lowering.values import Index, Lazy, LoopWriter, Realised, Tensor
+from treadle.index import Expr, Facts, as_expr, hint
+from treadle.ir.build import ProgramBuilder
+from treadle.ir.ops import OPS
+from treadle.ir.program import Loop
+from treadle.ir.types import Buffer, Layout, row_major_strides
+
+LONGEST = 30
+MOST_READS = 8
+CHEAP = 3.0
+
+
+def is_too_long(value: Lazy) -> bool:
+    """Whether a computation has grown past what one loop should repeat."""
+    return len(value.parts) > LONGEST or len(value.reads) > MOST_READS
+
+
+def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
+    """Whether several readers may each compute the value again."""
+    if not value.reads:
+        return True
+    if len(value.reads) > 1:
+        return False
+    scratch = LoopWriter(buffers, value.sizes)
+    value.load(scratch, scratch.at)
+    work = sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
+    return work <= CHEAP
+
+
+def dense_strides(sizes: Index, strides: Index | None) -> Index:
+    """The given strides if they fill memory without gaps or overlaps, else row-major ones."""
+    plain = row_major_strides(sizes)
+    if strides is None or tuple(strides) == plain:
+        return plain
+    order = walk_order(sizes, strides)
+    step: Expr = as_expr(1)
+    for d in reversed(order):
+        if sizes[d].value == 1:
+            continue
+        if strides[d] is not step:
+            return plain
+        step = step * sizes[d]
+    return tuple(strides)
+
+
+def is_spread(sizes: Index, strides: Index) -> bool:
+    """Whether no two elements share memory: provably, or for likely sizes if those are open."""
+    facts, reach = Facts(), as_expr(0)
+    for d in reversed(walk_order(sizes, strides)):
+        if sizes[d].value == 1:
+            continue
+        if not facts.less(reach, strides[d]) and not hint(reach) < hint(strides[d]):
+            return False
+        reach = reach + (sizes[d] - 1) * strides[d]
+    return True
+
+
+def walk_order(sizes: Index, strides: Index) -> list[int]:
+    """Dimensions from the largest step to the smallest: the order in which memory lies."""
+    return sorted(range(len(sizes)), key=lambda d: (-hint(strides[d]), sizes[d].value == 1, d))
+
+
+def write_loop(
+    builder: ProgramBuilder,
+    name: str,
+    value: Tensor,
+    target: Buffer,
+    layout: Layout,
+    origins: Sequence[str],
+) -> None:
+    """Append a loop that computes every element of `value` into a window of `target`."""
+    order = walk_order(layout.sizes, layout.strides)
+    k = LoopWriter(builder.buffers, [value.sizes[d] for d in order])
+    at: list[Expr] = [as_expr(0)] * len(order)
+    for var, d in zip(k.at, order, strict=True):
+        at[d] = var
+    k.store_at(target, layout.index(at), value.load(k, tuple(at)))
+    builder.add(Loop(name=name, device=target.device, origins=tuple(origins), body=k.build()))
+
+
+def overlaps(sizes: Index, strides: Index) -> bool:
+    """Whether different elements share memory, other than by being repeated without steps."""
+    pairs = [(n, s) for n, s in zip(sizes, strides, strict=True) if s.value != 0]
+    return not is_spread(tuple([n for n, _ in pairs]), tuple([s for _, s in pairs]))
+
+
+def realise(
+    builder: ProgramBuilder,
+    name: str,
+    value: Lazy,
+    origins: Sequence[str],
+    keep_gaps: bool = False,
+) -> Realised:
+    """The value in memory: a buffer and a loop that fills it, made once.
+
+    With `keep_gaps` it lies as torch says even if that leaves gaps.
+    """
+    if value.home is None:
+        strides = dense_strides(value.sizes, value.strides)
+        if keep_gaps and value.strides is not None and 0 not in [n.value for n in value.sizes]:
+            strides = value.strides if is_spread(value.sizes, value.strides) else strides
+        target = builder.buffer(name, value.dtype, value.sizes, strides)
+        write_loop(builder, name, value, target, target.layout, origins)
+        value.home = Realised(target, target.layout)
+    return value.home
