@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.compat import storage_key
-from treadle.frontends.torch.lowering.calls import TorchCall, add_call, held
+from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
 from treadle.frontends.torch.lowering.eager_types import refused_type
 from treadle.frontends.torch.lowering.node import Node
 from treadle.frontends.torch.lowering.origins import origins_of
@@ -46,6 +45,8 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.numerics import TORCH
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
+from treadle.runtime.hosts.torch_tensors import storage_key
+from treadle.runtime.library_calls import LibraryCall
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Lowered:
     """A program and what running it on torch tensors needs besides."""
 
     program: Program
-    calls: dict[str, TorchCall]
+    calls: dict[str, LibraryCall]
     tensors: list[tuple[int, str]]
     """(position among the graph's inputs, buffer)."""
     objects: list[tuple[int, str]]
@@ -110,7 +111,9 @@ class GraphLowering:
         self.builder = ProgramBuilder(name, numerics=TORCH)
         self.sizes = Sizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
-        self.calls: dict[str, TorchCall] = {}
+        self.calls: dict[str, LibraryCall] = {}
+        self.under_way: set[str] = set()
+        """Buffers that collectives write or change: they may be read after a wait."""
         self.origins: tuple[str, ...] = ()
         self.current = ""
         self._names: set[str] = set()
@@ -259,6 +262,9 @@ class GraphLowering:
                 return add_call(self, node)
         if isinstance(val, float):
             return val
+        if is_wait(node):
+            waited = add_wait(self, node)
+            return add_call(self, node) if waited is None else waited
         reason = self._reason_for_call(node, val)
         if reason is None:
             try:
