@@ -182,25 +182,25 @@ def carry_over(old: Program, new: Program) -> None:
 
 def _dependences(program: Program) -> Dependences:
     with paused_collection():
-        return _walk_program(program)
+        return _scan_program(program)
 
 
-def _walk_program(program: Program) -> Dependences:
-    walk = _Walk(program)
+def _scan_program(program: Program) -> Dependences:
+    scan = _Scan(program)
     for position, op in enumerate(program.leaves):
-        for access in walk.accesses[op.name]:
+        for access in scan.accesses[op.name]:
             if not access.is_write:
-                walk.read(position, access)
-        for access in walk.accesses[op.name]:
+                scan.read(position, access)
+        for access in scan.accesses[op.name]:
             if access.is_write:
-                walk.write(position, access)
+                scan.write(position, access)
     for d in _control(program):
-        walk.add(d)
-    users = {s: tuple(dict.fromkeys(ops)) for s, ops in walk.users.items()}
-    deps = walk.found()
+        scan.add(d)
+    users = {s: tuple(dict.fromkeys(ops)) for s, ops in scan.users.items()}
+    deps = scan.found()
     names = tuple(op.name for op in program.leaves)
-    versions = walk.reads_version, walk.writes_version
-    return Dependences(names, tuple(deps), *versions, users, walk.replaced)
+    versions = scan.reads_version, scan.writes_version
+    return Dependences(names, tuple(deps), *versions, users, scan.replaced)
 
 
 _LONG_ROW = 16  # beyond this, a target's dependences are found by key instead of by looking
@@ -223,8 +223,8 @@ class _Storage:
         self.writer_op = -1
 
 
-class _Walk:
-    """The walk through the program; collects dependences and versions."""
+class _Scan:
+    """One scan of the program; collects dependences and versions."""
 
     def __init__(self, program: Program) -> None:
         self.accesses = program.derive(accesses)

@@ -100,7 +100,7 @@ def blocks_fit(c: Candidate) -> Verdict:
 
 
 def indices_agree(c: Candidate) -> Verdict:
-    """INP005: every access of both walks the same way through the block, none of it from data."""
+    """INP005: every access of both goes the same way through the block, none of it from data."""
     both = [a for a in c.touches if a.storage in (c.out, c.inp)]
     for a in both:
         if a.map is None or a.is_indirect:
@@ -108,7 +108,7 @@ def indices_agree(c: Candidate) -> Verdict:
             return no("INP005", buffer=a.buffer, index=shown)
         first = both[0].map
         assert first is not None
-        if a.map != first and _walk(a.map) != _walk(first):
+        if a.map != first and _access_map(a.map) != _access_map(first):
             return no("INP005", left=str(first), right=str(a.map))
         if a.width != both[0].width:
             return no("INP005", left=f"{both[0].width} bytes", right=f"{a.width} bytes")
@@ -120,7 +120,7 @@ def indices_agree(c: Candidate) -> Verdict:
 
 
 @lru_cache(maxsize=8192)
-def _walk(m: IndexMap) -> IndexMap:
+def _access_map(m: IndexMap) -> IndexMap:
     """The addresses in order: members of a kernel may cut and call their loops differently."""
     return m.sequence_form()
 
@@ -247,7 +247,7 @@ def _candidates(program: Program) -> Iterator[Candidate]:
     """Every output of a kernel with every input it only reads, smaller inputs first.
 
     Kernels can touch hundreds of storages, so pairs that are sure to be refused are left out
-    before they are made: what one side alone forbids, and inputs that are walked otherwise.
+    before they are made: what one side alone forbids, and inputs that are read in another order.
     """
     known, deps = program.derive(accesses), dependences(program)
     for op in _kernels(program.ops):
@@ -261,14 +261,14 @@ def _candidates(program: Program) -> Iterator[Candidate]:
             continue
         made = [s for s in written if output_is_born_here(Candidate(program, deps, op, (), s, ""))]
         read.sort(key=lambda n: program.by_name[n].storage_bytes)
-        walks = _ways_through(program, op, touches, {*read, *made})
-        by_walk: dict[tuple[object, ...], list[str]] = {}
+        maps = _ways_through(program, op, touches, {*read, *made})
+        by_map: dict[tuple[object, ...], list[str]] = {}
         for inp in read:
-            if inp in walks:
-                by_walk.setdefault(walks[inp], []).append(inp)
+            if inp in maps:
+                by_map.setdefault(maps[inp], []).append(inp)
         order = _Order.of(program, op)
         for out in made:
-            for inp in by_walk.get(walks[out], ()) if out in walks else ():
+            for inp in by_map.get(maps[out], ()) if out in maps else ():
                 if order.allows(out, inp):
                     yield Candidate(program, deps, op, touches, out, inp)
 
@@ -291,7 +291,7 @@ def _ways_through(
             found[a.storage] = None
             continue
         b = program.by_name[a.storage]
-        way = (_walk(a.map), a.width, b.device, b.dtype.itemsize, member.get(a.op))
+        way = (_access_map(a.map), a.width, b.device, b.dtype.itemsize, member.get(a.op))
         if found.setdefault(a.storage, way) != way:
             found[a.storage] = None
     return {name: way for name, way in found.items() if way is not None}

@@ -142,8 +142,8 @@ class Liveness:
                 touched[step] = touched.get(step, 0) + s.bytes
         return always + max(touched.values(), default=0)
 
-    def heirs(self) -> dict[str, str]:
-        """For each storage whose block is taken over at its death, by which storage."""
+    def in_place_reuse(self) -> dict[str, str]:
+        """For each storage whose block is reused in place at its end: by which storage."""
         return {inp: out for out, inp in self.timeline.effective_hand_overs().items()}
 
     # -- what would be ---------------------------------------------------------------------

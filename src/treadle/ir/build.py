@@ -123,7 +123,7 @@ class ProgramBuilder:
         offset: IntLike = 0,
         element: str | DType | None = None,
     ) -> Buffer:
-        """Declare another window onto the storage of `of`, maybe with its bytes read anew."""
+        """Declare another view of the storage of `of`, maybe with its bytes read anew."""
         layout = _layout(sizes, strides, offset)
         seen_as = of.dtype if element is None else dtype(element)
         return self._declare(Buffer(name, seen_as, layout, of.device, of.name))

@@ -37,14 +37,14 @@ def last_uses(program: Program, policy: Policy | None = None) -> list[Row]:
     rows = {op.name: Row(op.name) for op in program.ops}
     owner = {leaf.name: op.name for op in program.ops for leaf in op.leaves}
     owner.update({op.name: op.name for op in program.ops})
-    heirs = live.heirs()
+    reused_by = live.in_place_reuse()
     for r in live.ranges():
         if r.block is None:
             continue
         if r.first is not None:
             rows[owner[r.first]].begins.append(r.storage)
-        if r.last is not None and (r.freed or r.storage in heirs):
+        if r.last is not None and (r.freed or r.storage in reused_by):
             rows[owner[r.last]].dies.append(r.storage)
-        if r.storage in heirs and r.last is not None:
-            rows[owner[r.last]].in_place[heirs[r.storage]] = r.storage
+        if r.storage in reused_by and r.last is not None:
+            rows[owner[r.last]].in_place[reused_by[r.storage]] = r.storage
     return list(rows.values())

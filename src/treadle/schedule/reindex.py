@@ -21,11 +21,11 @@ from treadle.schedule.touches import Touch, as_set
 
 def can_align(a: Touch, b: Touch) -> bool:
     """Whether the two walk through the same addresses, once each, only in another order."""
-    if a.path is None or b.path is None or a.level is not b.level:
+    if a.access_map is None or b.access_map is None or a.level is not b.level:
         return False
     if a.access.width != b.access.width:
         return False
-    return a.path is not b.path and as_set(a.path) is as_set(b.path)
+    return a.access_map is not b.access_map and as_set(a.access_map) is as_set(b.access_map)
 
 
 def aligned(ops: list[Loop], path: Touch, goal: Touch) -> list[Loop] | None:

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from treadle.frontends.torch.lowering import registry  # noqa: E402
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph  # noqa: E402
-from treadle.frontends.torch.lowering.reshaping import Group, grouped, window_strides  # noqa: E402
+from treadle.frontends.torch.lowering.reshaping import Group, grouped, view_strides  # noqa: E402
 from treadle.frontends.torch.lowering.symbols import Sizes  # noqa: E402
 from treadle.frontends.torch.lowering.values import NotLowered  # noqa: E402
 from treadle.index import Const, size  # noqa: E402
@@ -137,12 +137,12 @@ def test_run_time_sizes_are_grouped_by_what_they_are() -> None:
     ]
 
 
-def test_a_window_is_found_where_memory_allows_one() -> None:
+def test_a_view_is_found_where_memory_allows_one() -> None:
     plain = Layout.contiguous(consts(6, 4))
     groups = grouped(plain.sizes, consts(24))
-    assert window_strides(plain, consts(24), groups) == consts(1)
+    assert view_strides(plain, consts(24), groups) == consts(1)
     turned = Layout(consts(4, 6), consts(1, 4))
-    assert window_strides(turned, consts(24), groups) is None
+    assert view_strides(turned, consts(24), groups) is None
 
 
 # ---------------------------------------------------------------------------- sizes, registry

@@ -139,7 +139,7 @@ def test_a_larger_temporary_does_not_move_into_the_output_that_takes_its_block()
         (i,) = k.vars
         k.store(y, (i,), k.load(large, i) * 2.0)
     planned = plan_program(b.build(), options=PlanOptions(pack_into_outputs=True), steps=10)
-    assert planned.of.live.heirs() == {"a": "y"}
+    assert planned.of.live.in_place_reuse() == {"a": "y"}
     assert planned.plan.placements == {"a": Place(ARENA, 0)}
 
 

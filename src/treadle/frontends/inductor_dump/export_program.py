@@ -43,7 +43,7 @@ from treadle.frontends.inductor_dump.rederive_groups import (
     joined_outputs,
     layout_names,
 )
-from treadle.frontends.inductor_dump.rederive_users import Walk, body_of, key
+from treadle.frontends.inductor_dump.rederive_users import BufferUsers, body_of, key
 from treadle.ir.effects import effects
 from treadle.ir.program import Call, Collective, Loop, Nest, Operation, Program, walk_operations
 
@@ -134,8 +134,8 @@ class _Filling:
         self.chain = self._collective_chain()
         self.bare = [self._with_orders(node) for node in bare]
         section = Section(tuple(self.bare))
-        self.walk = Walk(section, dialect.weak_deps_say_fake, calls_use_first_names=True)
-        self.distances: Distances = input_distances(self.walk) if dialect.shows_distances else {}
+        self.users = BufferUsers(section, dialect.weak_deps_say_fake, calls_use_first_names=True)
+        self.distances: Distances = input_distances(self.users) if dialect.shows_distances else {}
         self.returned = self._returned()
 
     def nodes(self) -> list[Node]:
@@ -212,9 +212,9 @@ class _Filling:
                 outputs=joined_outputs(members),
                 detail=model.Members(members),
             )
-        derived = self.walk.derived[node.name]
+        derived = self.users.derived[node.name]
         reads = {**derived.reads, **derived.weak}
-        writer = self.walk.writer
+        writer = self.users.writer
         makers = {writer[dep.name].name for dep in reads.values() if dep.name in writer}
         orders = [dep for dep in node.unmet if writer[dep.name].name not in makers]
         reads |= {key(dep): dep for dep in orders}
@@ -236,17 +236,17 @@ class _Filling:
 
     # -- users -----------------------------------------------------------------------------
     def _with_users(self, buffer: model.Buffer) -> model.Buffer:
-        users = self.walk.users_of(buffer.name)
+        users = self.users.users_of(buffer.name)
         end = [OUTPUT] if buffer.name in self.returned else []
         return replace(buffer, users=(*users, *end))
 
     def _returned(self) -> set[str]:
         """The last versions of what is returned or of inputs that are changed, and aliases."""
-        program, walk = self.names.program, self.walk
+        program, known = self.names.program, self.users
         homes = [self.names.home(name) for name in program.outputs]
-        found = {walk.current(self.names.buffer[h]) for h in homes if h in self.names.buffer}
-        found |= {last for _, last in walk.mutated_inputs()}
-        for shared in walk.sharing():
+        found = {known.current(self.names.buffer[h]) for h in homes if h in self.names.buffer}
+        found |= {last for _, last in known.mutated_inputs()}
+        for shared in known.sharing():
             if found & set(shared):
                 found |= set(shared)
         return found

@@ -43,8 +43,8 @@ from treadle.frontends.inductor_dump.rederive_groups import (
 )
 from treadle.frontends.inductor_dump.rederive_same import is_same_access
 from treadle.frontends.inductor_dump.rederive_users import (
+    BufferUsers,
     DerivedNode,
-    Walk,
     body_of,
     buffers_of,
     is_normalised,
@@ -108,8 +108,8 @@ class _Check:
         # Where node and buffer are one thing, dumps do not show what calls overwrite or alias.
         calls = [node for node in section.leaves() if node.kind == "extern"]
         self.hides_mutations = dialect.users_of_nodes and bool(calls)
-        self.walk = self._best_walk()
-        self.distances = input_distances(self.walk)
+        self.users = self._best_users()
+        self.distances = input_distances(self.users)
         self.top = {leaf.name: node for node in section.nodes for leaf in node.leaves()}
         self.removed = removed_users(section)
         self.layouts = {b.name: b.layout for node in section.leaves() for b in node.outputs}
@@ -134,16 +134,16 @@ class _Check:
         if self.hides_mutations:
             self._excuse(start)
 
-    def _best_walk(self) -> Walk:
+    def _best_users(self) -> BufferUsers:
         """Versions differ in whether a call with several aliases joins them: take what fits."""
         says_fake = self.dialect.weak_deps_say_fake
-        walk = Walk(self.section, says_fake)
-        calls = [b for node in walk.leaves for b in buffers_of(node) if names_many_aliases(b)]
-        if all(_node_users(b) == walk.users_of(b.name) for b in calls):
-            return walk
-        joined = Walk(self.section, says_fake, joins_many=True)
-        wrong = [sum(_node_users(b) != w.users_of(b.name) for b in calls) for w in (walk, joined)]
-        return joined if wrong[1] < wrong[0] else walk
+        plain = BufferUsers(self.section, says_fake)
+        calls = [b for node in plain.leaves for b in buffers_of(node) if names_many_aliases(b)]
+        if all(_node_users(b) == plain.users_of(b.name) for b in calls):
+            return plain
+        joined = BufferUsers(self.section, says_fake, joins_many=True)
+        wrong = [sum(_node_users(b) != w.users_of(b.name) for b in calls) for w in (plain, joined)]
+        return joined if wrong[1] < wrong[0] else plain
 
     # --------------------------------------------------------------------------- reports
 
@@ -210,7 +210,7 @@ class _Check:
             self._differ(DISTANCES, node, "input distances", str(printed), str(derived))
 
     def _check_loop(self, node: Node) -> None:
-        derived = self.walk.derived[node.name]
+        derived = self.users.derived[node.name]
         if not derived.is_derived:
             self._note(TAKEN_AS_GIVEN, node, f"not re-derived: {derived.why_not}")
             self._count("loop_nodes", 0)
@@ -236,7 +236,7 @@ class _Check:
             if isinstance(dep, WeakDep) and dep.mutating_buf == node.name:
                 expected.setdefault(k, dep)
         same = self._compare(READS, node, "reads", printed, expected)
-        written = self.walk.writer
+        written = self.users.writer
         waits = {key(dep): dep for dep in node.unmet if dep.name not in written}
         for dep in waits.values():
             self._differ(READS, node, "unmet", self._texts([dep]), "met: no node writes it")
@@ -257,7 +257,7 @@ class _Check:
         return home == self.top[node.name].name or home in [self._home(name) for name in real]
 
     def _home(self, buffer: str) -> str:
-        writer = self.walk.writer.get(buffer)
+        writer = self.users.writer.get(buffer)
         return self.top[writer.name].name if writer else ""
 
     def _check_call(self, node: Node) -> None:
@@ -268,7 +268,7 @@ class _Check:
             texts = [", ".join(sorted(names)) or "nothing" for names in (writes, outputs)]
             self._differ(WRITES, node, "writes", *texts)
         self._check_space(node)
-        derived = self.walk.derived[node.name]
+        derived = self.users.derived[node.name]
         printed = {key(dep): dep for dep in (*node.unmet, *node.met)}
         names = {dep.name for dep in printed.values() if not isinstance(dep, WeakDep)}
         for star in derived.targets:
@@ -347,7 +347,7 @@ class _Check:
     def _is_redundant_in(self, group: Node, weak: WeakDep) -> bool:
         real = [dep.name for dep in group.unmet if not isinstance(dep, WeakDep)]
         inside = {leaf.name for leaf in group.leaves()}
-        writer = self.walk.writer.get(weak.name)
+        writer = self.users.writer.get(weak.name)
         is_inside = writer is not None and writer.name in inside
         return is_inside or self._home(weak.name) in [self._home(name) for name in real]
 
@@ -356,7 +356,7 @@ class _Check:
     def _check_users(self, buffer: Buffer) -> None:
         gone = self.removed.get(buffer.name, ())
         printed = [user for user in _node_users(buffer) if user.node not in gone]
-        derived = self._as_printed(self.walk.users_of(buffer.name), printed)
+        derived = self._as_printed(self.users.users_of(buffer.name), printed)
         if self.dialect.users_of_nodes:
             derived = [_like(user, printed) for user in derived]
         right = [user for user in printed if user in derived]
@@ -393,11 +393,11 @@ class _Check:
     def _check_outputs(self) -> None:
         """Which buffers are returned is given; that aliases agree and inputs come back, is not."""
         buffers = {b.name: b for node in self.section.leaves() for b in buffers_of(node)}
-        for name, last in self.walk.mutated_inputs():
+        for name, last in self.users.mutated_inputs():
             buffer = buffers.get(last)
             if buffer and not _is_output(buffer):
                 self._differ(USERS, buffer, "users", "no OUTPUT", f"OUTPUT: it overwrites {name}")
-        for names in self.walk.sharing():
+        for names in self.users.sharing():
             group = [buffers[name] for name in names if name in buffers]
             returned = [buffer for buffer in group if _is_output(buffer)]
             for buffer in group:

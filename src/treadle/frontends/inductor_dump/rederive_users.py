@@ -128,7 +128,7 @@ class _Users:
         return both
 
 
-class Walk:
+class BufferUsers:
     """All operations of a section in the order of their numbers, with what follows from them."""
 
     def __init__(

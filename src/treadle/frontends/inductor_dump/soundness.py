@@ -213,7 +213,7 @@ def _number(index: Index) -> int | None:
 def _outside(node: Node, extents: dict[str, int]) -> Iterator[Finding]:
     """Accesses that are sure to leave a buffer that the dump makes.
 
-    Only inputs can be windows onto something larger, and only what is masked may be out of range.
+    Only inputs can be views of something larger, and only what is masked may be out of range.
     """
     body = node.detail.body if isinstance(node.detail, Loop) else None
     if body is None:

@@ -267,7 +267,7 @@ def register_backend(function: Callable[..., Any], name: str) -> None:
 
 
 def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """Another window onto a tensor's memory, `offset` elements after its first.
+    """Another view of a tensor's memory, `offset` elements after its first.
 
     Autograd takes it for a tensor of its own, not for a view.
     """
@@ -276,7 +276,7 @@ def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], o
 
 
 def view_of(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """The same window as a view, which knows whose it is: torch looks for that in later graphs."""
+    """The same as a view that knows whose it is: torch looks for that in later graphs."""
     return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset)
 
 

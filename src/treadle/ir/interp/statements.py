@@ -102,9 +102,9 @@ def _bucketize(run: BodyRun, stmt: Stmt, at: int) -> Value:
     name, size, right, _ = stmt.attrs
     name = str(name)
     run.memory.require(name, run.name)
-    row, window = run.memory.elements(name), run.memory.window(name)
-    step = window.strides[-1] if window.strides else 1
-    index = window.offset + step * np.arange(int(run.index(size).flat[0]))
+    row, layout = run.memory.elements(name), run.memory.layout(name)
+    step = layout.strides[-1] if layout.strides else 1
+    index = layout.offset + step * np.arange(int(run.index(size).flat[0]))
     borders = access.gather(row, index, None, _bounds_complaint(run, stmt, name, row.size, False))
     value, given = run.single(stmt.args[0]), run.type_of(stmt.args[0])
     common = promote(given, run.memory.buffer(name).dtype)

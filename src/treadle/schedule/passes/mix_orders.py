@@ -136,7 +136,7 @@ def _side(op: Operation, program: Program) -> Side | None:
                 written.add(access.storage)
             elif access.storage not in written:
                 touch = Touch(access, leaf, program)
-                if touch.path is not None and hint(touch.level) == steps:
+                if touch.access_map is not None and hint(touch.level) == steps:
                     reads.setdefault(access.storage, []).append(touch)
         for at in leaf.body.walk():
             if at.stmt.op in ("reduce", "scan", "sort"):
@@ -150,8 +150,8 @@ def _pairs(sides: list[Side]) -> Iterator[tuple[int, Side, Side]]:
     for side in sides:
         for storage, touches in side.reads.items():
             for t in touches:
-                assert t.path is not None
-                row = readers.setdefault((storage, as_set(t.path)), [])
+                assert t.access_map is not None
+                row = readers.setdefault((storage, as_set(t.access_map)), [])
                 if side not in row:
                     row.append(side)
     found: dict[tuple[str, str], tuple[int, Side, Side]] = {}
@@ -171,9 +171,9 @@ def _is_straight(side: Side) -> bool:
     """Whether every step reads the element behind the one before."""
     for touches in side.reads.values():
         for t in touches:
-            assert t.path is not None
-            inner = t.path.domain.vars[-1] if len(t.path.domain) else None
-            stride = None if inner is None else t.path.stride(inner)
+            assert t.access_map is not None
+            inner = t.access_map.domain.vars[-1] if len(t.access_map.domain) else None
+            stride = None if inner is None else t.access_map.stride(inner)
             if stride is not None and stride.value not in (0, 1):
                 return False
     return True

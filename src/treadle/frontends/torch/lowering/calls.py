@@ -1,7 +1,7 @@
 """Calls of the ATen operator itself: what is not lowered, and matrix products and convolutions.
 
 A `TorchCall` remembers the Python function and its arguments with holes: `Hole(k)` is argument
-number k of the program's call (a buffer or a run-time size, which passes may rename), `Window` a
+number k of the program's call (a buffer or a run-time size, which passes may rename), `ViewHole` a
 buffer seen with other sizes and strides, `Held` a Python object made by an earlier call or given
 by the caller. Everything else is a constant.
 """
@@ -32,7 +32,7 @@ class Hole:
 
 
 @dataclass(frozen=True)
-class Window:
+class ViewHole:
     """A buffer, argument number `position`, seen through another layout."""
 
     position: int
@@ -102,7 +102,7 @@ def _hole(graph: GraphLowering, value: Any, holes: Holes, name: str = "") -> Any
         position = holes.add(where.buffer.name, where.buffer)
         if where.layout == where.buffer.layout:
             return Hole(position)
-        return Window(position, where.layout)
+        return ViewHole(position, where.layout)
     if isinstance(value, Expr):
         return value.value if value.value is not None else Hole(holes.add(value, value))
     if isinstance(value, Number):
@@ -129,7 +129,7 @@ def describe(arg: Any) -> str:
     """A template as text: calls that differ in it are different calls."""
     if isinstance(arg, Hole):
         return f"%{arg.position}"
-    if isinstance(arg, Window):
+    if isinstance(arg, ViewHole):
         at = arg.layout
         return f"%{arg.position}{_text(at.sizes)}{_text(at.strides)}+{at.offset}"
     if isinstance(arg, Held):
@@ -199,7 +199,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
 def _exact_arguments(node: Any) -> frozenset[Any]:
     """The arguments that must have eager's strides, because somebody could tell.
 
-    Operators that are not ATen's may look at them, windows onto a storage do, random numbers are
+    Operators that are not ATen's may look at them, strided views do, random numbers are
     drawn in their order, and results that only torch holds lie as they do. What is changed in
     place lies where it lies.
     """
@@ -244,26 +244,26 @@ def _scattered(
     what the storage holds beside `given` cannot be seen in the result.
     """
     start = int(began if storage_offset is None else storage_offset)
-    window = (size, stride, start)
+    view = (size, stride, start)
     overlap = compat.internal_overlap(given)
     if overlap == compat.OVERLAPS:  # eager then counts from the start of a dense copy
         result = given.clone()
-        result.as_strided(*window).copy_(source)
+        result.as_strided(*view).copy_(source)
         return result
     place = (given.size(), given.stride(), int(began))
-    memory = torch.empty(max(_end(*window), _end(*place)), dtype=given.dtype)
+    memory = torch.empty(max(_end(*view), _end(*place)), dtype=given.dtype)
     result = memory.as_strided(*place)
     if overlap:
         numbers = torch.arange(memory.numel()).as_strided(*place)
         memory[numbers.reshape(-1)] = given.reshape(-1)
     else:
         result.copy_(given)
-    memory.as_strided(*window).copy_(source)
+    memory.as_strided(*view).copy_(source)
     return result
 
 
 def _end(sizes: Any, strides: Any, begin: int) -> int:
-    """The first place of a storage behind a window."""
+    """The first place of a storage behind a view."""
     if any(n == 0 for n in sizes):
         return begin
     return begin + 1 + sum((int(n) - 1) * int(s) for n, s in zip(sizes, strides, strict=True))

@@ -1,4 +1,4 @@
-"""Reshapes as windows where strides allow it, as index maps everywhere else.
+"""Reshapes as views where strides allow it, as index maps everywhere else.
 
 Old and new dimensions are cut into the smallest groups that hold the same number of elements:
 (6, 4) -> (2, 3, 4) are the groups (6 | 2, 3) and (4 | 4). Only groups need divisions, and a group
@@ -33,7 +33,7 @@ def reshape(x: Tensor, sizes: Sequence[Expr]) -> Tensor:
         return x
     groups = grouped(x.sizes, new)
     if isinstance(x, Realised):
-        strides = window_strides(x.layout, new, groups)
+        strides = view_strides(x.layout, new, groups)
         if strides is not None:
             return Realised(x.buffer, Layout(new, strides, x.layout.offset))
     old = tuple(x.sizes)
@@ -75,7 +75,7 @@ def _take(sizes: Index, at: int) -> Expr:
     return sizes[at] if at < len(sizes) else as_expr(1)
 
 
-def window_strides(layout: Layout, new: Index, groups: Sequence[Group]) -> Index | None:
+def view_strides(layout: Layout, new: Index, groups: Sequence[Group]) -> Index | None:
     """Strides under which the same memory has the new sizes, or None."""
     strides: list[Expr] = [as_expr(1)] * len(new)
     if any(n.value == 0 for n in new):

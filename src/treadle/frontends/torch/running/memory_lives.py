@@ -203,7 +203,7 @@ class RunShape:
 
     def _heirs(self) -> dict[str, str]:
         """Who may be written over whom, of those that are there at run time and free to be."""
-        pairs = Liveness(self.program).heirs().items()
+        pairs = Liveness(self.program).in_place_reuse().items()
         there = self.first.keys() - self.pinned - self.shared
         return {
             inp: out

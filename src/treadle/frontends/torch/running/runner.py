@@ -19,7 +19,7 @@ from treadle.codegen.host import CallStep, Launch
 from treadle.core.context import Ctx
 from treadle.core.errors import TreadleError
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.lowering.calls import Held, Hole, TorchCall, Window, moves
+from treadle.frontends.torch.lowering.calls import Held, Hole, TorchCall, ViewHole, moves
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.origins import Provenance
 from treadle.frontends.torch.lowering.values import Opaque, Realised
@@ -304,7 +304,7 @@ class Bound:
         """How to get one argument of a call at run time."""
         if isinstance(arg, Hole):
             return self._from_hole(op.args[arg.position])
-        if isinstance(arg, Window):
+        if isinstance(arg, ViewHole):
             given = op.args[arg.position]
             assert isinstance(given, Ref)
             return self._window(given.buffer, arg.layout)
@@ -400,7 +400,7 @@ def _storages(given: Sequence[Any]) -> set[object]:
 
 def _has_holes(args: Any) -> bool:
     return any(
-        isinstance(a, Hole | Window | Held)
+        isinstance(a, Hole | ViewHole | Held)
         or (isinstance(a, list | tuple) and _has_holes(a))
         or (isinstance(a, dict) and _has_holes(list(a.values())))
         for a in args
