@@ -36,6 +36,8 @@ SHOULD_FIND = [
         '"""M."""\nclass B(C):\n    """B."""\n    def f(self): pass\nclass C:\n    """C."""',
         "function 'f'",
     ),
+    ("class names have one meaning", "core/a.py", "class Program: pass", "in ir/program.py"),
+    ("class names have one meaning", "core/a.py", "def f():\n    class Journal: pass", "'Journal'"),
     ("layers point down", "core/a.py", "import treadle.ir.ops", "imports 'ir'"),
     ("layers point down", "core/a.py", "from treadle import ir", "imports 'ir'"),
     ("layers point down", "core/a.py", "from treadle.ir import ops", "imports 'ir'"),
@@ -114,6 +116,8 @@ SHOULD_NOT_FIND = [
         '"""M."""\nclass A:\n    """A."""\n    def f(self):\n        """F."""\n'
         'class B(A):\n    """B."""\nclass C(m.B[int]):\n    """C."""\n    def f(self): pass',
     ),
+    ("class names have one meaning", "ir/program.py", "class Program: pass"),
+    ("class names have one meaning", "core/a.py", "class OfItsOwn: pass"),
     ("layers point down", "ir/a.py", "from treadle.core import no\nfrom . import ops"),
     ("layers point down", "ir/a.py", "from ..index.expr import Expr\nimport os.path"),
     ("layers point down", "core/a.py", "from treadle import __version__"),

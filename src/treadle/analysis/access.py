@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
-from treadle.index.apart import Span, never_meet
+from treadle.index.apart import ByteSpan, never_meet
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
 from treadle.ir.pattern import pattern_of, place_of
@@ -236,7 +236,7 @@ def can_meet(a: Access, b: Access) -> bool:
         return True
     if a.map.index is b.map.index and a.map.domain is b.map.domain and a.width == b.width:
         return True
-    one, other = Span(a.map.index, a.width, a.facts), Span(b.map.index, b.width, b.facts)
+    one, other = ByteSpan(a.map.index, a.width, a.facts), ByteSpan(b.map.index, b.width, b.facts)
     # Who touches nothing meets nobody, but what it names must exist when it is its turn.
     return not never_meet(one, other) or _touches_nothing(a) or _touches_nothing(b)
 

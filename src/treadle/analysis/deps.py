@@ -206,7 +206,7 @@ def _scan_program(program: Program) -> Dependences:
 _LONG_ROW = 16  # beyond this, a target's dependences are found by key instead of by looking
 
 
-class _Touch(NamedTuple):
+class _PlacedAccess(NamedTuple):
     position: int
     access: Access
 
@@ -217,8 +217,8 @@ class _Storage:
     __slots__ = ("readers", "version", "writer_op", "writers")
 
     def __init__(self) -> None:
-        self.writers: list[_Touch] = []
-        self.readers: list[_Touch] = []
+        self.writers: list[_PlacedAccess] = []
+        self.readers: list[_PlacedAccess] = []
         self.version = 0
         self.writer_op = -1
 
@@ -278,7 +278,7 @@ class _Scan:
         for w in state.writers:
             if w.position != position and can_meet(w.access, access):
                 self._add(w, position, access, DepKind.RAW, state.version, True, READS)
-        state.readers.append(_Touch(position, access))
+        state.readers.append(_PlacedAccess(position, access))
 
     def write(self, position: int, access: Access) -> None:
         """A write meets reads and writes still in view, then hides those it can reach."""
@@ -300,9 +300,11 @@ class _Scan:
             self.replaced[access.storage] = position
         state.writers = [w for w in state.writers if not _hides(access, w.access)]
         state.readers = [r for r in state.readers if not _hides(access, r.access)]
-        state.writers.append(_Touch(position, access))
+        state.writers.append(_PlacedAccess(position, access))
 
-    def _write_after_write(self, w: _Touch, position: int, access: Access, version: int) -> None:
+    def _write_after_write(
+        self, w: _PlacedAccess, position: int, access: Access, version: int
+    ) -> None:
         if access.also_reads:
             self._add(w, position, access, DepKind.RAW, version, True, CHANGES)
         shows = not access.covers_storage and w.access.mode != "alloc"
@@ -311,7 +313,7 @@ class _Scan:
 
     def _add(
         self,
-        earlier: _Touch,
+        earlier: _PlacedAccess,
         position: int,
         access: Access,
         kind: DepKind,

@@ -18,7 +18,7 @@ from treadle.index import (
     const,
     substitute,
 )
-from treadle.index.apart import Span, never_meet
+from treadle.index.apart import ByteSpan, never_meet
 from treadle.ir.body import COMBINING, Body, Stmt, number_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Program
@@ -116,7 +116,7 @@ def loops_have_reductions(body: Body, program: Program) -> Iterator[tuple[str, s
 # ------------------------------------------------------------------------------------ races
 
 
-class _Touch(NamedTuple):
+class _RacingAccess(NamedTuple):
     """One access: its index in elements of `width` bytes, None for the whole buffer."""
 
     storage: str
@@ -145,7 +145,7 @@ def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]
                         "reduction loops, to one element"
                     ),
                 )
-        mine = _Touch(program.storage_of(name), index, _width(program, name), mode)
+        mine = _RacingAccess(program.storage_of(name), index, _width(program, name), mode)
         others = [t for t in touches if _collide(mine, t, facts, body)]
         if others:
             where = "as a whole" if others[0].at is None else f"at {others[0].at}"
@@ -159,7 +159,7 @@ def _width(program: Program, name: str) -> int:
     return program.by_name[name].dtype.itemsize
 
 
-def _touches(body: Body, program: Program) -> Iterator[_Touch]:
+def _touches(body: Body, program: Program) -> Iterator[_RacingAccess]:
     """Every access of the body."""
     for at in body.walk():
         stmt = at.stmt
@@ -169,10 +169,10 @@ def _touches(body: Body, program: Program) -> Iterator[_Touch]:
         index = stmt.attrs[1] if stmt.op != "bucketize" else None
         assert index is None or isinstance(index, Expr)
         mode = str(stmt.attrs[2]) if stmt.op == "store" else ""
-        yield _Touch(program.storage_of(name), index, _width(program, name), mode)
+        yield _RacingAccess(program.storage_of(name), index, _width(program, name), mode)
 
 
-def _collide(store: _Touch, other: _Touch, facts: Facts, body: Body) -> bool:
+def _collide(store: _RacingAccess, other: _RacingAccess, facts: Facts, body: Body) -> bool:
     """Whether two points may touch one element through a store and another access."""
     if store.storage != other.storage:
         return False
@@ -189,7 +189,9 @@ def _collide(store: _Touch, other: _Touch, facts: Facts, body: Body) -> bool:
         return any(s.kind is Kind.INDIRECT for s in store.at.free)
     if store.at is None or other.at is None:
         return True
-    return not never_meet(Span(store.at, store.width, facts), Span(other.at, other.width, facts))
+    return not never_meet(
+        ByteSpan(store.at, store.width, facts), ByteSpan(other.at, other.width, facts)
+    )
 
 
 # ---------------------------------------------------------------------------------- repeats

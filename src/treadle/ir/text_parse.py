@@ -37,10 +37,10 @@ MAX_NESTING = 20
 
 def parse_program(text: str, file: str = "<text>") -> Program:
     """The program `text` stands for."""
-    return _Reader(Cursor(text, file)).program()
+    return _ProgramReader(Cursor(text, file)).program()
 
 
-class _Reader:
+class _ProgramReader:
     """Reads one program; `sizes` is the scope of names that index expressions may use."""
 
     def __init__(self, cursor: Cursor) -> None:
@@ -295,12 +295,12 @@ class _Reader:
 
 _KINDS: Mapping[str, type[Operation]] = {word: kind for kind, word in KEYWORDS.items()}
 _FAMILIES: Mapping[
-    type[Operation], Callable[[_Reader, type[Operation], dict[str, Any]], Operation]
+    type[Operation], Callable[[_ProgramReader, type[Operation], dict[str, Any]], Operation]
 ] = {
-    Loop: _Reader.loop,
-    Group: _Reader.group,
-    Call: _Reader.call,
-    Wait: _Reader.wait,
-    MultiOutput: _Reader.multi_output,
-    Nop: _Reader.nop,
+    Loop: _ProgramReader.loop,
+    Group: _ProgramReader.group,
+    Call: _ProgramReader.call,
+    Wait: _ProgramReader.wait,
+    MultiOutput: _ProgramReader.multi_output,
+    Nop: _ProgramReader.nop,
 }

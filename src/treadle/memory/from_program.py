@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.core.errors import UsageError
 from treadle.index import Facts, Symbol, evaluate, hint
 from treadle.ir.program import Program
@@ -160,7 +160,7 @@ class ProgramProblem:
 
 
 def problem_of(
-    program: Program, *, policy: Policy | None = None, options: PlanOptions | None = None
+    program: Program, *, policy: LivenessPolicy | None = None, options: PlanOptions | None = None
 ) -> ProgramProblem:
     """The memory problem of a program in its present order.
 
@@ -169,7 +169,7 @@ def problem_of(
     chosen = options or PlanOptions()
     live = Liveness(program, policy)
     device = chosen.device or _main_device(live)
-    builder = _Builder(live, chosen, device)
+    builder = _ProblemBuilder(live, chosen, device)
     suballocations = tuple(builder.suballocations())
     alignment = chosen.alignment or alignment_for(device)
     return ProgramProblem(
@@ -189,7 +189,7 @@ def alignment_for(device: str) -> int:
     return CPU_ALIGNMENT if device.partition(":")[0] == "cpu" else GPU_ALIGNMENT
 
 
-class _Builder:
+class _ProblemBuilder:
     """The lives of one program, cut into suballocations and hosts."""
 
     def __init__(self, live: Liveness, options: PlanOptions, device: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from treadle.analysis.liveness import PeakPoint, Policy
+from treadle.analysis.liveness import LivenessPolicy, PeakPoint
 from treadle.analysis.timeline import Storage
 from treadle.core.context import Ctx
 from treadle.ir.program import Program
@@ -105,7 +105,7 @@ class PlannedProgram:
 def plan_program(
     program: Program,
     *,
-    policy: Policy | None = None,
+    policy: LivenessPolicy | None = None,
     options: PlanOptions | None = None,
     sizes: Mapping[str, int] | None = None,
     seconds: float | None = None,

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.ir.program import Program
 
 
 @dataclass
-class Row:
+class LastUseRow:
     """One operation's line of the table; storages in order of declaration."""
 
     op: str
@@ -28,13 +28,13 @@ class Row:
     """Storage written here -> the storage that dies here and whose memory it takes."""
 
 
-def last_uses(program: Program, policy: Policy | None = None) -> list[Row]:
+def last_uses(program: Program, policy: LivenessPolicy | None = None) -> list[LastUseRow]:
     """The table of a program, one row per operation, in order.
 
     Storages that live only inside one kernel are in no row: they need no memory.
     """
     live = Liveness(program, policy)
-    rows = {op.name: Row(op.name) for op in program.ops}
+    rows = {op.name: LastUseRow(op.name) for op in program.ops}
     owner = {leaf.name: op.name for op in program.ops for leaf in op.leaves}
     owner.update({op.name: op.name for op in program.ops})
     reused_by = live.in_place_reuse()

@@ -19,7 +19,7 @@ from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.schedule.passes.drop_dead_ops import drop_dead_ops
 from treadle.schedule.passes.split_reductions import (
-    Candidate,
+    SplitCandidate,
     has_few_points,
     is_faster_in_two,
     split_reductions,
@@ -78,7 +78,7 @@ def test_few_steps_and_many_points_stay_in_one_stage() -> None:
         assert split(program) == (program, [])  # SPL001 is too common to be told
     (op,) = program.ops
     assert isinstance(op, Loop)
-    assert has_few_points(Candidate(op, program, POLICIES["fast"], MACHINES)).code == "SPL001"
+    assert has_few_points(SplitCandidate(op, program, POLICIES["fast"], MACHINES)).code == "SPL001"
     assert split(reduction(100, 1 << 16))[1] == ["SPL000"]
 
 
@@ -86,7 +86,7 @@ def test_two_stages_that_would_take_longer_stay_one() -> None:
     program = reduction(131, 1 << 12)
     (op,) = program.ops
     assert isinstance(op, Loop)
-    verdict = is_faster_in_two(Candidate(op, program, POLICIES["fast"], MACHINES))
+    verdict = is_faster_in_two(SplitCandidate(op, program, POLICIES["fast"], MACHINES))
     assert verdict.code == "SPL005"
     assert verdict.facts["one_stage_ns"] < verdict.facts["two_stages_ns"]
     assert split(program)[0] is program

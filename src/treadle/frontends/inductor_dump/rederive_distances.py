@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphlib import CycleError, TopologicalSorter
 
-from treadle.frontends.inductor_dump.model import Node
+from treadle.frontends.inductor_dump.model import DumpNode
 from treadle.frontends.inductor_dump.rederive_users import BufferUsers
 
 Distances = dict[str, tuple[int, int]]
@@ -31,7 +31,7 @@ def input_distances(users: BufferUsers) -> Distances:
     return found
 
 
-def distance_of(node: Node, distances: Distances) -> tuple[int, int] | None:
+def distance_of(node: DumpNode, distances: Distances) -> tuple[int, int] | None:
     """The distances of a node; a group is as near as its nearest and as far as its farthest."""
     members = [distances[leaf.name] for leaf in node.leaves() if leaf.name in distances]
     if not members:

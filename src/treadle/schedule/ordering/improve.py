@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from treadle.schedule.ordering.measure import MeasuredOrder, measured, recounted
-from treadle.schedule.ordering.steps import Held, Steps
+from treadle.schedule.ordering.steps import Steps, StepStorage
 
 Score: TypeAlias = tuple[int, int, int]
 """The peak, how many steps reach it, and the area close below it."""
@@ -25,7 +25,7 @@ WIDEST = 400
 
 
 @dataclass
-class Budget:
+class OrderingBudget:
     """Seconds and tries that may still be spent; None means no limit."""
 
     seconds: float | None = 2.0
@@ -52,7 +52,7 @@ class Change(NamedTuple):
     score: Score
 
 
-def improved(steps: Steps, order: list[int], budget: Budget, bound: int) -> list[int]:
+def improved(steps: Steps, order: list[int], budget: OrderingBudget, bound: int) -> list[int]:
     """An order whose peak is at most that of `order`."""
     now = measured(steps, order)
     score = score_of(now.curve)
@@ -74,7 +74,9 @@ def score_of(curve: Sequence[int]) -> Score:
     return peak, high.count(peak), sum(high)
 
 
-def _best_change(steps: Steps, now: MeasuredOrder, score: Score, budget: Budget) -> Change | None:
+def _best_change(
+    steps: Steps, now: MeasuredOrder, score: Score, budget: OrderingBudget
+) -> Change | None:
     at = now.curve.index(score[0])
     best: Change | None = None
     for h in _idle_at(steps, now, at):
@@ -95,7 +97,7 @@ def _best_change(steps: Steps, now: MeasuredOrder, score: Score, budget: Budget)
     return best
 
 
-def _idle_at(steps: Steps, now: MeasuredOrder, at: int) -> list[Held]:
+def _idle_at(steps: Steps, now: MeasuredOrder, at: int) -> list[StepStorage]:
     """Storages alive at the peak that the step there does not touch, largest first."""
     here, place = set(steps.touches[now.order[at]]), now.place
     found = []
@@ -107,7 +109,9 @@ def _idle_at(steps: Steps, now: MeasuredOrder, at: int) -> list[Held]:
     return sorted(found, key=lambda h: (-h.bytes, h.name))[:64]
 
 
-def _sunk(steps: Steps, now: MeasuredOrder, at: int, h: Held) -> tuple[int, list[int]] | None:
+def _sunk(
+    steps: Steps, now: MeasuredOrder, at: int, h: StepStorage
+) -> tuple[int, list[int]] | None:
     """The maker, and all before the peak that follow from it, right behind the peak."""
     assert h.producer is not None
     low = now.place[h.producer]
@@ -118,7 +122,9 @@ def _sunk(steps: Steps, now: MeasuredOrder, at: int, h: Held) -> tuple[int, list
     return low, [*[s for s in stretch if s not in cone], *[s for s in stretch if s in cone]]
 
 
-def _hoisted(steps: Steps, now: MeasuredOrder, at: int, h: Held) -> tuple[int, list[int]] | None:
+def _hoisted(
+    steps: Steps, now: MeasuredOrder, at: int, h: StepStorage
+) -> tuple[int, list[int]] | None:
     """All later users, and all behind the peak that they need, right before the peak."""
     if not h.ends:
         return None

@@ -30,7 +30,7 @@ from treadle.frontends.torch.lowering.realise import (
 )
 from treadle.frontends.torch.lowering.regions import write_out_regions
 from treadle.frontends.torch.lowering.run_numbers import run_number
-from treadle.frontends.torch.lowering.symbols import Sizes, shown_sizes
+from treadle.frontends.torch.lowering.symbols import GraphSizes, shown_sizes
 from treadle.frontends.torch.lowering.table import TABLE
 from treadle.frontends.torch.lowering.values import (
     Index,
@@ -107,7 +107,7 @@ class GraphLowering:
         self.compile_part = compile_part
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(name)
-        self.sizes = Sizes(_shape_env(gm), shown_sizes(gm.graph))
+        self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, TorchCall] = {}
         self.origins: tuple[str, ...] = ()
