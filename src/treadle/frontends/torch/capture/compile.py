@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
 from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.running.runner import Runner
+from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
@@ -172,6 +173,8 @@ def _build(
     began = time.perf_counter()
     part = partial(compile_graph, name="graph", settings=settings)
     lowered = lower_graph(gm, name, donated, part)
+    if settings.options.numerics == "exact":
+        lowered.program = replace(lowered.program, numerics=EXACT)
     if settings.observe is not None:
         settings.observe(lowered)
     runner = make_runner(lowered, settings)

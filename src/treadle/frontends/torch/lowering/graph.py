@@ -43,6 +43,7 @@ from treadle.frontends.torch.lowering.values import (
 )
 from treadle.index import Symbol, as_expr, hint
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.numerics import TORCH
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
 
@@ -106,7 +107,7 @@ class GraphLowering:
     ) -> None:
         self.compile_part = compile_part
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
-        self.builder = ProgramBuilder(name)
+        self.builder = ProgramBuilder(name, numerics=TORCH)
         self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, TorchCall] = {}
