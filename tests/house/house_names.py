@@ -1,7 +1,8 @@
-"""One name, one meaning: no class is called like a class of another file."""
+"""One name, one meaning: of classes, and of what a statement carries."""
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Iterator, Mapping
 
@@ -15,6 +16,18 @@ SHARED_NAMES: Mapping[str, str] = {
     "Pass": "of the pipeline, over inner loops: stages of kernels are being rewritten",
     "Spot": "of an arena, of a layout: both go with the second run planner",
 }
+
+# The table of attributes is theirs; kernels and the writer of C are being rewritten.
+MAY_COUNT_ATTRIBUTES = ("ir/body.py", "kernel/", "codegen/")
+
+
+def attributes_have_names(module: Module) -> Iterator[str]:
+    if module.path.startswith(MAY_COUNT_ATTRIBUTES):
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "attrs":
+            message = "picks an attribute by its place; use attr(name), buffer, address or mode"
+            yield module.at(node.lineno, message)
 
 
 def class_names_have_one_meaning(module: Module) -> Iterator[str]:

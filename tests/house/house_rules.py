@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from house_imports import layers_point_down, numpy_stays_home, torch_stays_home
-from house_names import class_names_have_one_meaning
+from house_names import attributes_have_names, class_names_have_one_meaning
 from house_shape import files_are_small, functions_are_short, public_things_have_a_docstring
 from house_state import environment_is_read_in_one_place, no_mutable_state
 from house_tree import Module
@@ -17,6 +17,7 @@ RULES: Mapping[str, Check] = {
     "files are small": files_are_small,
     "public things have a docstring": public_things_have_a_docstring,
     "class names have one meaning": class_names_have_one_meaning,
+    "attributes have names": attributes_have_names,
     "layers point down": layers_point_down,
     "torch stays home": torch_stays_home,
     "numpy stays home": numpy_stays_home,

@@ -188,16 +188,14 @@ def _ways(body: Body) -> tuple[Facts, tuple[_Way, ...]]:
     for at in body.walk():
         stmt = at.stmt
         if stmt.op == "bucketize":
-            place = place_of(str(stmt.attrs[0]))
+            place = place_of(stmt.buffer)
             reads[place, None] = _Way(place)
         if stmt.op not in ("load", "store"):
             continue
-        place, index = place_of(str(stmt.attrs[0])), stmt.attrs[1]
-        assert isinstance(index, Expr)
+        place, index = place_of(stmt.buffer), stmt.address
         indices, masked = IndexMap(body.space, (index,)), at.depth > 0
         if stmt.op == "store":
-            mode = str(stmt.attrs[2])
-            writes[place, index, mode] = _Way(place, True, mode, indices, masked)
+            writes[place, index, stmt.mode] = _Way(place, True, stmt.mode, indices, masked)
         else:
             reads[place, index] = _Way(place, False, "plain", indices, masked)
     return facts_of(body), (*reads.values(), *writes.values())

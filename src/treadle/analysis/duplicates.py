@@ -95,4 +95,4 @@ def _without_target(body: Body) -> Body:
 def _anonymous(stmt: Stmt) -> Stmt:
     if stmt.op != "store":
         return stmt
-    return stmt._replace(attrs=("", *stmt.attrs[1:]))
+    return stmt.with_attr("buffer", "")

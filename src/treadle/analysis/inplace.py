@@ -142,9 +142,9 @@ def reads_come_first(c: InPlaceCandidate) -> Verdict:
         assert isinstance(leaf, Loop)
         for at in leaf.body.walk():
             stmt = at.stmt
-            if stmt.op == "store" and c.program.storage_of(str(stmt.attrs[0])) == c.out:
+            if stmt.op == "store" and c.program.storage_of(stmt.buffer) == c.out:
                 stored_by = leaf.name
-            elif stmt.op == "load" and c.program.storage_of(str(stmt.attrs[0])) == c.inp:
+            elif stmt.op == "load" and c.program.storage_of(stmt.buffer) == c.inp:
                 if stored_by is not None:
                     return no("INP006", stored_by=stored_by, read_by=leaf.name)
             elif stored_by is not None and stmt.op in again:
@@ -323,7 +323,7 @@ class _TouchOrder:
         for position, stmt in enumerate(statements):
             touched = ""
             if stmt.op in ("load", "store"):
-                touched = program.storage_of(str(stmt.attrs[0]))
+                touched = program.storage_of(stmt.buffer)
             if stmt.op == "load":
                 last[touched] = position
             elif stmt.op == "store":

@@ -88,9 +88,8 @@ def inlined(
     The producer must be pointwise with one plain store that covers the buffer. None if the address
     cannot be turned back into the producer's loops.
     """
-    stores = [(at.stmt, at.stmt.attrs[1]) for at in producer.walk() if at.stmt.op == "store"]
+    stores = [(at.stmt, at.stmt.address) for at in producer.walk() if at.stmt.op == "store"]
     (store, address), *others = stores
-    assert isinstance(address, Expr)
     if others or len(producer.reduce):
         return None
     uses_loops = _uses_loops(producer)
@@ -103,13 +102,11 @@ def inlined(
     facts = body.space.facts
 
     def expand(copier: Copier, stmt: Stmt) -> int | None:
-        if stmt.op != "load" or stmt.attrs[0] != buffer.name:
+        if stmt.op != "load" or stmt.buffer != buffer.name:
             return None
         loops: dict[Symbol, IntLike] = {}
         if inverse is not None:
-            at = stmt.attrs[1]
-            assert isinstance(at, Expr)
-            values: dict[Symbol, IntLike] = {inverse.domain.vars[0]: at}
+            values: dict[Symbol, IntLike] = {inverse.domain.vars[0]: stmt.address}
             points = [facts.simplify(substitute(r, values)) for r in inverse.results]
             loops = dict(zip(producer.domain.vars, points, strict=True))
         names: dict[int, int] = {}

@@ -68,8 +68,8 @@ def _anonymous(stmts: tuple[Stmt, ...], places: dict[str, int]) -> tuple[Stmt, .
         if stmt.region:
             stmt = stmt._replace(region=_anonymous(stmt.region, places))
         if stmt.op in NAMES_A_BUFFER and stmt.attrs:
-            place = places.setdefault(str(stmt.attrs[0]), len(places))
-            stmt = Stmt(stmt.op, stmt.args, (f"b{place}", *stmt.attrs[1:]), stmt.region)
+            place = places.setdefault(stmt.buffer, len(places))
+            stmt = stmt.with_attr("buffer", f"b{place}")
         found.append(stmt)
     return tuple(found)
 
@@ -95,7 +95,6 @@ def _named(stmts: tuple[Stmt, ...], buffers: Sequence[str]) -> tuple[Stmt, ...]:
         if stmt.region:
             stmt = stmt._replace(region=_named(stmt.region, buffers))
         if stmt.op in NAMES_A_BUFFER:
-            name = buffers[place_of(str(stmt.attrs[0]))]
-            stmt = Stmt(stmt.op, stmt.args, (name, *stmt.attrs[1:]), stmt.region)
+            stmt = stmt.with_attr("buffer", buffers[place_of(stmt.buffer)])
         found.append(stmt)
     return tuple(found)

@@ -83,8 +83,10 @@ def reductions_have_loops(body: Body, program: Program) -> Iterator[tuple[str, s
     if any(n.value == 0 for n in body.domain.extents):
         return
     for at in combining if any(n.value == 0 for n in body.reduce.extents) else ():
-        if at.stmt.attrs[0] in ("argmax", "argmin") and at.stmt.op in ("reduce", "reduce_part"):
-            yield "IR013", f"%{at.number}: {at.stmt.attrs[0]} over no elements has no answer"
+        if at.stmt.op not in ("reduce", "reduce_part"):
+            continue
+        if (kind := at.stmt.attr("kind")) in ("argmax", "argmin"):
+            yield "IR013", f"%{at.number}: {kind} over no elements has no answer"
 
 
 def parts_are_positions(body: Body, program: Program) -> Iterator[tuple[str, str]]:
@@ -165,10 +167,9 @@ def _touches(body: Body, program: Program) -> Iterator[_RacingAccess]:
         stmt = at.stmt
         if stmt.op not in ("load", "store", "bucketize"):
             continue
-        name = str(stmt.attrs[0])
-        index = stmt.attrs[1] if stmt.op != "bucketize" else None
-        assert index is None or isinstance(index, Expr)
-        mode = str(stmt.attrs[2]) if stmt.op == "store" else ""
+        name = stmt.buffer
+        index = stmt.address if stmt.op != "bucketize" else None
+        mode = stmt.mode if stmt.op == "store" else ""
         yield _RacingAccess(program.storage_of(name), index, _width(program, name), mode)
 
 

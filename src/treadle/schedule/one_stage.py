@@ -25,7 +25,7 @@ from treadle.schedule.two_stages import EXACT, fresh_loop
 def as_one_stage(first: Loop, second: Loop, buffer: Buffer, program: Program) -> Loop | None:
     """`second` with the reduction that `first` makes inside it; None if they do not fit."""
     made, taken = _only_reduction(first.body), _only_reduction(second.body)
-    if made is None or taken is None or made.stmt.attrs[0] != taken.stmt.attrs[0]:
+    if made is None or taken is None or made.stmt.attr("kind") != taken.stmt.attr("kind"):
         return None
     if not reduced_once(first.body) or not reduced_once(second.body):
         return None
@@ -100,7 +100,7 @@ def _is_exact(made: Numbered, taken: Numbered, first: Loop, second: Loop, progra
     (store,) = first.body.stores()
     if one is not other or program.by_name[store[0]].dtype is not one:
         return False
-    kind = str(made.stmt.attrs[0])
+    kind = str(made.stmt.attr("kind"))
     if kind in EXACT:
         return True
     if kind not in ("sum", "prod") or not isinstance(one, DType):
@@ -114,9 +114,9 @@ def _is_exact(made: Numbered, taken: Numbered, first: Loop, second: Loop, progra
 def _rounds(stmt: Stmt, program: Program) -> bool:
     """Whether a use of an f64 value keeps only the digits of a narrower type."""
     if stmt.op == "cast":
-        to = stmt.attrs[0]
+        to = stmt.attr("dtype")
         return isinstance(to, DType) and to.is_float and to.bits < 64
     if stmt.op != "store":
         return False
-    to = program.by_name[str(stmt.attrs[0])].dtype
+    to = program.by_name[stmt.buffer].dtype
     return to.is_float and to.bits < 64

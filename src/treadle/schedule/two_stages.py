@@ -168,7 +168,7 @@ class Splitter:
                 self._copy(to, known, inside[number], number, loops)
 
     def _reduce(self, stmt: Stmt, number: int) -> None:
-        kind = str(stmt.attrs[0])
+        kind = str(stmt.attr("kind"))
         self._need(self.one, self.old_to_one, set(stmt.args), self.values)
         args = tuple(self.old_to_one[a] for a in stmt.args)
         if kind in POSITIONS:
@@ -182,7 +182,7 @@ class Splitter:
         to = self.types[number]
         assert isinstance(to, DType)
         if kind not in ADDED_UP or not to.is_float:
-            given = self.one.emit(Stmt("reduce", args, (kind, stmt.attrs[1])))
+            given = self.one.emit(Stmt("reduce", args, (kind, stmt.attr("dtype"))))
             loaded = self._pass_on(given, to)
             again = ADDED_UP.get(kind, kind)
             return self.two.emit(Stmt("reduce", (loaded,), (again, to)))

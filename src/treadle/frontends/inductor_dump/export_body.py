@@ -78,7 +78,7 @@ def export_body(body: Body, context: Context) -> model.LoopBody:
 
 def _used_as_values(body: Body) -> set[int]:
     """Indirect values that wrap and are also operands: there the wrapping must show."""
-    wraps = {at.number for at in body.walk() if at.stmt.op == "indirect" and at.stmt.attrs[1]}
+    wraps = {at.number for at in body.walk() if at.stmt.op == "indirect" and at.stmt.attr("wrap")}
     used = {a for at in body.walk() for a in at.stmt.args}
     return {n for n in wraps & used if n is not None}
 
@@ -145,10 +145,10 @@ class DumpBodyWriter:
         """Indirect values that add their size to negative ones, where a reader would not."""
         found = set()
         for number, slot in self.slots.items():
-            if number in self.explicit or not self.defined[number].attrs[1]:
+            if number in self.explicit or not self.defined[number].attr("wrap"):
                 continue
             size, wraps = indirect_size(body, self.context.place_of, indirect(f"indirect{slot}"))
-            wanted = self.defined[number].attrs[0]
+            wanted = self.defined[number].attr("size")
             assert isinstance(wanted, Expr)
             if not wraps or size is not self.context.said(wanted):
                 found.add(number)
@@ -233,8 +233,8 @@ def _seeds(body: Body) -> set[int]:
 
 def _cast_at_once(body: Body) -> set[int]:
     """Index values that are only made a number of another kind: dumps say both in one."""
-    indices = {at.number for at in body.walk() if at.stmt.op == "index" and at.stmt.attrs[1] is
-               DType.I64}  # fmt: skip
+    indices = {at.number for at in body.walk() if at.stmt.op == "index" and at.stmt.attr("dtype")
+               is DType.I64}  # fmt: skip
     uses: dict[int, list[Stmt]] = {}
     for at in body.walk():
         for a in at.stmt.args:
@@ -242,7 +242,7 @@ def _cast_at_once(body: Body) -> set[int]:
     return {
         n
         for n, (user, *others) in uses.items()
-        if n in indices and not others and user.op == "cast" and user.attrs[0] in INDEX_KINDS
+        if n in indices and not others and user.op == "cast" and user.attr("dtype") in INDEX_KINDS
     }
 
 
@@ -279,10 +279,10 @@ def _constant(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
 
 def _cast(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     (a,) = stmt.args
-    wanted, source = stmt.attrs[0], w.type_of(a)
+    wanted, source = stmt.attr("dtype"), w.type_of(a)
     assert isinstance(wanted, DType)
     if a in w.later:
-        e = w.defined[a].attrs[0]
+        e = w.defined[a].attr("expr")
         assert isinstance(e, Expr)
         return w.call("index_expr", (w.index(e), _torch(wanted)))
     name = w.value(a).name
@@ -294,14 +294,14 @@ def _cast(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
 
 
 def _bitcast(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
-    wanted, source = stmt.attrs[0], w.type_of(stmt.args[0])
+    wanted, source = stmt.attr("dtype"), w.type_of(stmt.args[0])
     assert isinstance(wanted, DType)
     value = w.value(stmt.args[0])
     return w.call("to_dtype_bitcast", (value, _torch(wanted), _torch(source)))
 
 
 def _to_int(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
-    wanted = stmt.attrs[0]
+    wanted = stmt.attr("dtype")
     assert isinstance(wanted, DType)
     return w.call(stmt.op, (w.value(stmt.args[0]), _torch(wanted)))
 
@@ -384,12 +384,12 @@ def _reduce(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
 
 
 def _get(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
-    (a,), position = stmt.args, stmt.attrs[0]
+    (a,), position = stmt.args, stmt.attr("position")
     assert isinstance(position, int)
     name = w.fx[-1].fresh("getitem")
     w.statements[-1].append(model.GetItem(name, w.value(a).name, position))
     source = w.defined[a]
-    is_narrow = source.op == "reduce" and source.attrs[0] not in EXACT_REDUCTIONS
+    is_narrow = source.op == "reduce" and source.attr("kind") not in EXACT_REDUCTIONS
     return w.rounded(name, w.types[number], DType.F64) if is_narrow else name
 
 
@@ -423,7 +423,7 @@ def _sort(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
 
 
 def _masked(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
-    literal = stmt.attrs[0]
+    literal = stmt.attr("other")
     assert isinstance(literal, Literal)
     other, mask, result = literal.value, w.value(stmt.args[0]), w.type_of(number)
     if isinstance(other, float) and not result.is_float:
@@ -458,14 +458,14 @@ def _bucketize(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
 
 def _random(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     usual = DType.I64 if stmt.op == "randint" else DType.F32
-    if stmt.attrs[0] is not usual:
+    if stmt.attr("dtype") is not usual:
         raise UnsayableError(f"{stmt.op} of another type than {usual}")
     args = tuple([w.value(a) for a in stmt.args])
     return w.call("randint64" if stmt.op == "randint" else stmt.op, args)
 
 
 def _assert(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
-    message = "".join(c for c in str(stmt.attrs[0]) if c not in "'\"\\\n")
+    message = "".join(c for c in str(stmt.attr("message")) if c not in "'\"\\\n")
     return w.call("device_assert_async", (w.value(stmt.args[0]), model.QuotedText(message)))
 
 

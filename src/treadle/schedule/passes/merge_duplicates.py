@@ -126,8 +126,8 @@ def _in_loop(op: Operation, renamed: dict[str, str]) -> Operation:
 def _in_stmt(stmt: Stmt, renamed: dict[str, str]) -> Stmt:
     if stmt.region:
         stmt = stmt._replace(region=tuple([_in_stmt(s, renamed) for s in stmt.region]))
-    if stmt.op in ("load", "bucketize") and stmt.attrs[0] in renamed:
-        return stmt._replace(attrs=(renamed[str(stmt.attrs[0])], *stmt.attrs[1:]))
+    if stmt.op in ("load", "bucketize") and stmt.buffer in renamed:
+        return stmt.with_attr("buffer", renamed[stmt.buffer])
     return stmt
 
 

@@ -140,7 +140,7 @@ def _side(op: Operation, program: Program) -> ReducingSide | None:
                     reads.setdefault(access.storage, []).append(touch)
         for at in leaf.body.walk():
             if at.stmt.op in ("reduce", "scan", "sort"):
-                kinds.add(str(at.stmt.attrs[0]) if at.stmt.op == "reduce" else at.stmt.op)
+                kinds.add(str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else at.stmt.op)
     return ReducingSide(op, rows, steps, reads, frozenset(kinds))
 
 

@@ -83,7 +83,7 @@ def combines_exactly(c: SplitCandidate) -> Verdict:
     for at in c.op.body.walk():
         if at.stmt.op != "reduce" or at.number is None:
             continue
-        kind, to = str(at.stmt.attrs[0]), types[at.number]
+        kind, to = str(at.stmt.attr("kind")), types[at.number]
         element = to[0] if isinstance(to, tuple) else to
         rounds = kind in ("sum", "prod", "dot", "welford")
         if kind not in SPLITTABLE or (rounds and element is DType.F64):

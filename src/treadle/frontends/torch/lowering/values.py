@@ -93,12 +93,9 @@ class LoopWriter(BodyBuilder):
     def _proved(self, stmt: Stmt, facts: Facts) -> Stmt:
         if stmt.op not in ("load", "store"):
             return stmt
-        name, index = stmt.attrs[:2]
-        assert isinstance(name, str)
-        assert isinstance(index, Expr)
-        if facts.within(index, self.buffers[name].storage_numel):
+        if facts.within(stmt.address, self.buffers[stmt.buffer].storage_numel):
             return stmt
-        return stmt._replace(attrs=(*stmt.attrs[:-1], True))
+        return stmt.with_attr("unproven", True)
 
 
 def _facts(body: Body) -> Facts:
