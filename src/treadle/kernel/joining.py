@@ -22,7 +22,7 @@ from treadle.index.apart import ByteSpan, never_meet
 from treadle.ir.body import Body, Stmt, number_of, value_symbol
 from treadle.ir.ops import OPS
 from treadle.ir.program import Loop, Program
-from treadle.ir.prune import pruned
+from treadle.ir.rewrite import pruned
 from treadle.ir.types import DType
 from treadle.ir.typing import infer_types
 from treadle.kernel.common_loops import CommonLoops, common_loops

@@ -14,9 +14,9 @@ from dataclasses import replace
 from treadle.index import Domain, Expr, Symbol, substitute
 from treadle.index.expr import IntLike
 from treadle.ir.body import Body, Numbered, Stmt
-from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
 from treadle.ir.reduced import reduced_once
+from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import infer_types
 from treadle.schedule.two_stages import EXACT, fresh_loop
@@ -49,23 +49,17 @@ def _merged(
         new = fresh_loop(v.name, Body(second.domain, Domain([*second.reduce.items(), *pairs]), ()))
         loops[v] = new
         pairs.append((new, n))
-    copier = Copier()
-    names: dict[int, int] = {}
-    for at in first.walk():
-        if not at.depth and at.stmt.op != "store":
-            copier.copy((at.stmt,), names, [at.number or 0], loops)
+    rewriter = Rewriter()
+    inside = BodySource(rewriter, loops)
+    inside.take([s for s in first.stmts if s.op != "store"])
     assert made.number is not None
-    total = names[made.number]
-    names = {}
-    for at in second.walk():
-        if at.depth or at.number == taken.stmt.args[0]:
-            continue
-        if at.number == taken.number and at.number is not None:
-            names[at.number] = total
-        else:
-            copier.copy((at.stmt,), names, [at.number or 0], {})
+    assert taken.number is not None
+    # The load of the partial results and their reduction are what `made` is now.
+    around = BodySource(rewriter, without={taken.stmt.args[0], taken.number})
+    around.numbers[taken.number] = inside.numbers[made.number]
+    around.take(second.stmts)
     reduce = Domain([*second.reduce.items(), *pairs])
-    return Body(second.domain, reduce, tuple(copier.blocks[0]))
+    return Body(second.domain, reduce, rewriter.stmts)
 
 
 def _only_reduction(body: Body) -> Numbered | None:

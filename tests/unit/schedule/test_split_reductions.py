@@ -178,6 +178,34 @@ def test_every_cut_of_every_kind_gives_the_same_bits(
         assert differing_results(program, after, seed) == []
 
 
+def stored_between(kind: str) -> Program:
+    """The first value of the body is used again after a store."""
+    b = ProgramBuilder("p")
+    x, w = b.input("x", "f32", [3, 8]), b.input("w", "f32", [3])
+    y, z = b.output("y", "f32", [3]), b.output("z", "f32", [3])
+    with b.loop("r", [3], reduce=[8]) as k:
+        i, j = k.vars
+        first = k.load(w, i)
+        found = k.reduce_by(kind, k.load(x, i, j))
+        k.store(y, (i,), found)
+        k.store(z, (i,), found + first)
+    return verify(b.build())
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_values_are_still_known_after_a_store(kind: str) -> None:
+    program = stored_between(kind)
+    (op,) = program.ops
+    assert isinstance(op, Loop)
+    for cut in cuts(op.body.reduce):
+        stages = Splitter(op, program, cut).stages()
+        buffers = (*program.buffers, *stages.partial)
+        after = verify(replace(program, buffers=buffers, ops=(stages.first, stages.second)))
+        assert differing_results(program, after) == []
+        again, _ = split(after)
+        assert [x.name for x in drop_dead_ops(again, context()[0]).ops] == ["r"]
+
+
 # ------------------------------------------------------------------------- back to one stage
 
 
