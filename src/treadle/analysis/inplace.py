@@ -70,7 +70,7 @@ def input_may_die(c: InPlaceCandidate) -> Verdict:
 def input_dies_here(c: InPlaceCandidate) -> Verdict:
     """INP002: nothing later touches the input."""
     last = c.deps.last_use(c.inp)
-    assert last is not None
+    assert last is not None, "an input that is judged is read by the step"
     name = c.deps.names[last]
     if name == c.op.name or any(name == leaf.name for leaf in c.op.leaves):
         return YES
@@ -107,13 +107,13 @@ def indices_agree(c: InPlaceCandidate) -> Verdict:
             shown = "the whole buffer" if a.map is None else str(a.map.index)
             return no("INP005", buffer=a.buffer, index=shown)
         first = both[0].map
-        assert first is not None
+        assert first is not None, "an access without a map was refused above"
         if a.map != first and _access_map(a.map) != _access_map(first):
             return no("INP005", left=str(first), right=str(a.map))
         if a.width != both[0].width:
             return no("INP005", left=f"{both[0].width} bytes", right=f"{a.width} bytes")
     first = both[0].map
-    assert first is not None
+    assert first is not None, "an access without a map was refused above"
     if not _visits_once(first):
         return no("INP005", index=str(first), why="two points may touch one element")
     return YES

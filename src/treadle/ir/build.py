@@ -275,5 +275,7 @@ def _arg(value: Buffer | Expr | Scalar | Sequence[Any]) -> Arg:
         return value
     if isinstance(value, list | tuple):
         return tuple(_arg(v) for v in value)
-    assert value is None or isinstance(value, bool | int | float | str)
+    assert value is None or isinstance(value, bool | int | float | str), (
+        "an argument is a buffer, a size, a literal or a list of them"
+    )
     return Literal(value)

@@ -182,7 +182,7 @@ def _collide(store: _RacingAccess, other: _RacingAccess, facts: Facts, body: Bod
         return False  # the same store, or atomic stores of one kind, which take turns
     if same:
         # At one point it is a sequence; but two points may find the same index in data.
-        assert store.at is not None
+        assert store.at is not None, "a store has an index"
         if store.mode != "plain" and not other.mode:
             # What is added up must not be looked at while other points still add to it.
             used = [(v, n) for v, n in body.space.items() if v in store.at.free or n.value != 1]

@@ -212,7 +212,7 @@ class _ProgramReader:
         clash = next((n for n in scope if n in self.sizes), None)
         if clash or len(scope) != len(domain) + len(reduce):
             raise at.error("loop names that differ from each other and from sizes", None, clash)
-        assert issubclass(kind, Loop)
+        assert issubclass(kind, Loop), "only loops have a body"
         return kind(**common, body=parse_body(at, domain, reduce, {**self.sizes, **scope}))
 
     def domain(self) -> Domain:
@@ -247,7 +247,7 @@ class _ProgramReader:
             members.append(self.operation())
         self.depth -= 1
         at.end_line()
-        assert issubclass(kind, Group)
+        assert issubclass(kind, Group), "only groups have members"
         return kind(**common, members=tuple(members))
 
     def call(self, kind: type[Operation], common: dict[str, Any]) -> Operation:

@@ -30,7 +30,9 @@ def run(args: argparse.Namespace, why: str | None = None) -> int:
     """
     start = time.perf_counter()
     program = verify(demo_program())
-    assert parse_program(show_program(program)) == program
+    assert parse_program(show_program(program)) == program, (
+        "the text of the demo program reads back as another program"
+    )
     options = Options.from_env()
     ctx = Ctx(options, cost_model(program, options), journal_for(options))
     scheduled = run_pipeline(program, ctx)

@@ -20,7 +20,7 @@ from treadle.memory.problem import Plan, Problem
 def run(loaded: LoadedFile, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the problem; 1 if no plan fits the capacity, or the plan in the file is wrong."""
     found = loaded.table
-    assert found is not None
+    assert found is not None, "a file of this kind holds a table"
     problem = found.problem
     if args.capacity is not None:
         problem = replace(problem, capacity=args.capacity)

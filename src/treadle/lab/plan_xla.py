@@ -21,7 +21,7 @@ def run(loaded: LoadedFile, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the dump again and print both plans; 1 if ours is over the capacity asked for."""
     start = time.perf_counter()
     dump = sound(loaded).xla
-    assert dump is not None
+    assert dump is not None, "a file of this kind holds a dump"
     result = plan_dump(
         dump, seconds=args.seconds, steps=args.steps, seed=args.seed, effort=args.effort
     )

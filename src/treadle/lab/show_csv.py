@@ -15,7 +15,7 @@ from treadle.memory.lower_bound import lower_bound
 def run(loaded: LoadedFile, args: argparse.Namespace) -> int:
     """Print the blocks, when they live and what they need; 1 if the plan in the file is wrong."""
     table = loaded.table
-    assert table is not None
+    assert table is not None, "a file of this kind holds a table"
     problem = table.problem
     at, live = peak_of(live_curve(problem))
     start, end = time_range(problem)

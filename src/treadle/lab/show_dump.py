@@ -13,7 +13,7 @@ from treadle.lab.output import emit, human_bytes
 def run(loaded: LoadedFile, args: argparse.Namespace) -> int:
     """Print the survey of the dump that was loaded."""
     dump = sound(loaded).dump
-    assert dump is not None
+    assert dump is not None, "a file of this kind holds a dump"
     found = survey(dump, imported=loaded.imported)
     sections = len(dump.sections)
     data = {"kind": "inductor_dump", "sections": sections, **found.to_json()}

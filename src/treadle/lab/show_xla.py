@@ -26,7 +26,7 @@ WHAT = {
 def run(loaded: LoadedFile, args: argparse.Namespace) -> int:
     """Print what the file, with those next to it, holds."""
     kind, dump = loaded.kind, sound(loaded).xla
-    assert dump is not None
+    assert dump is not None, "a file of this kind holds a dump"
     found = survey(dump)
     data: dict[str, object] = {"kind": kind, "name": title_of(dump), **_json(found)}
     if dump.module:
@@ -98,7 +98,7 @@ def _parts(dump: XlaDump) -> Iterator[str]:
 
 
 def _about_module(dump: XlaDump) -> Iterator[str]:
-    assert dump.module is not None
+    assert dump.module is not None, "this part is printed for dumps with the text of the module"
     entry = dump.module.entry
     counts = Counter(one.opcode for one in entry.instructions)
     shown = ", ".join(f"{n} {opcode}" for opcode, n in counts.most_common(6))

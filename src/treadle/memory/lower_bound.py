@@ -113,7 +113,7 @@ def _fixed_heights(line: Line) -> list[int]:
     smallest = _smallest(line, loose)
     here: list[list[tuple[int, int]]] = [[] for _ in line.times]
     for item in walls:
-        assert item.fixed is not None
+        assert item.fixed is not None, "a wall is an item whose place is fixed"
         start = item.fixed - line.arena.base
         for first, last in item.spans:
             for section in range(first, last):

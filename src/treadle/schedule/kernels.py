@@ -106,8 +106,8 @@ def same_point(a: Touch, b: Touch) -> bool:
     if a.level is b.level:
         return a.access_map is b.access_map
     coarse, fine = (a, b) if _is_coarser(a.level, b.level) else (b, a)
-    assert fine.domain is not None
-    assert fine.access.map is not None
+    assert fine.domain is not None, "what has an access map has a domain"
+    assert fine.access.map is not None, "what has an access map is an access by index"
     if coarse.level.value == 0:
         return False  # it never happens
     inner = quotient(fine.level, coarse.level)
@@ -129,7 +129,7 @@ def rebuilt(kernel: KernelDraft, ops: Sequence[Loop], program: Program) -> Kerne
             found = one
         else:
             found.absorb(one, kernel.space)
-    assert found is not None
+    assert found is not None, "a group has members"
     found.name = kernel.name
     return found
 

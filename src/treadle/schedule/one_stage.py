@@ -52,8 +52,8 @@ def _merged(
     rewriter = Rewriter()
     inside = BodySource(rewriter, loops)
     inside.take([s for s in first.stmts if s.op != "store"])
-    assert made.number is not None
-    assert taken.number is not None
+    assert made.number is not None, "a reduction has a value"
+    assert taken.number is not None, "a reduction has a value"
     # The load of the partial results and their reduction are what `made` is now.
     around = BodySource(rewriter, without={taken.stmt.args[0], taken.number})
     around.numbers[taken.number] = inside.numbers[made.number]
@@ -87,8 +87,8 @@ def _load_of(body: Body, taken: Numbered, buffer: str) -> Expr | None:
 
 def _is_exact(made: Numbered, taken: Numbered, first: Loop, second: Loop, program: Program) -> bool:
     """Whether one reduction gives what two give, bit for bit."""
-    assert made.number is not None
-    assert taken.number is not None
+    assert made.number is not None, "a reduction has a value"
+    assert taken.number is not None, "a reduction has a value"
     one = infer_types(first.body, program.by_name)[made.number]
     other = infer_types(second.body, program.by_name)[taken.number]
     (store,) = first.body.stores()

@@ -34,8 +34,8 @@ def aligned(ops: list[Loop], path: Touch, goal: Touch) -> list[Loop] | None:
     None if the address cannot be inverted, or if the new indices would need divisions that the old
     ones did not have.
     """
-    assert path.access.map is not None
-    assert goal.access.map is not None
+    assert path.access.map is not None, "only accesses by index are asked about"
+    assert goal.access.map is not None, "only accesses by index are asked about"
     wanted = goal.access.map
     new = Domain([(loop(f"i{k}"), n) for k, n in enumerate(wanted.domain.extents)])
     names: dict[Symbol, IntLike] = dict(zip(wanted.domain.vars, new.vars, strict=True))
@@ -76,7 +76,7 @@ def _position(domain: Domain, values: tuple[Expr, ...]) -> Expr:
     total: Expr | None = None
     for n, value in zip(domain.extents, values, strict=True):
         total = value if total is None else mul(total, n) + value
-    assert total is not None
+    assert total is not None, "there is at least one loop"
     return total
 
 

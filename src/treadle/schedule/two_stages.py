@@ -62,7 +62,7 @@ def _divisors(n: int) -> list[int]:
 
 
 def _known(n: Expr) -> int:
-    assert n.value is not None
+    assert n.value is not None, "only loops of known extent are cut"
     return n.value
 
 
@@ -131,7 +131,7 @@ class Splitter:
             if at.depth:
                 continue
             if at.stmt.op == "reduce":
-                assert at.number is not None
+                assert at.number is not None, "a reduction has a value"
                 self._reduce(at.stmt, at.number)
             elif at.number in reduced or at.number is None:
                 self._copy(self.two, self.to_two, at.stmt, at.number)
@@ -223,7 +223,7 @@ class Splitter:
         total: Expr | None = None
         for v, n in list(self.domain.items())[len(self.body.domain) :]:
             total = v if total is None else mul(total, n) + v
-        assert total is not None
+        assert total is not None, "at least one loop is cut"
         return total
 
     def _pass_on(self, value: int, element: DType) -> int:

@@ -137,7 +137,7 @@ class NodeWriter:
             (Bracketed(tuple(kept), brackets), Bracketed(tuple(reduced), brackets)), "()"
         )
         iteration = iteration_of(device, kept, reduced)
-        assert iteration is not None
+        assert iteration is not None, "a loop to export has extents that the dialect can say"
         return model.DumpLoop(device, iteration, sizes, (), body)
 
     def _without_body(self, op: Operation, what: tuple[str, ...]) -> DumpNode:

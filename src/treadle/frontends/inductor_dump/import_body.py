@@ -58,7 +58,7 @@ def import_body(
     detail: model.DumpLoop, place_of: Callable[[str], BufferPlace], buffers: Mapping[str, Buffer]
 ) -> Body:
     """The body of a loop node; `place_of` says where its buffers live."""
-    assert detail.body is not None
+    assert detail.body is not None, "only loops with a body are imported as loops"
     iteration, reduction = _extents(detail)
     builder = BodyBuilder(buffers, iteration, reduction)
     names = [loop(name) for name, _ in detail.body.ranges]
@@ -74,7 +74,7 @@ def import_body(
 
 def _extents(detail: model.DumpLoop) -> tuple[list[Expr], list[Expr]]:
     """Extents of the iteration loops and of the reduction loops."""
-    assert detail.body is not None
+    assert detail.body is not None, "only loops with a body are imported as loops"
     extents: list[Expr] = []
     for name, extent in detail.body.ranges:
         if extent.expr is None:

@@ -257,7 +257,7 @@ def _plain_accesses(body: LoopBody) -> Iterator[tuple[str, Index]]:
 
 def _corners(index: Index, ends: dict[Symbol, int]) -> Iterator[dict[Symbol, int]]:
     """Where a sum of multiples is least and greatest, and every loop alone at its end."""
-    assert index.expr is not None
+    assert index.expr is not None, "only indices that were understood have corners"
     low, high = {}, {}
     for v, end in ends.items():
         step = coefficient(index.expr, v)

@@ -51,7 +51,7 @@ def import_program(dump: XlaDump, device: str = "cpu") -> Program:
     """The skeleton of the dump, or one InputError if parts are missing or do not fit together."""
     require_whole(dump)
     schedule = schedule_of(dump)
-    assert schedule is not None
+    assert schedule is not None, "a whole dump has a sequence"
     return _Import(dump, schedule, device).run()
 
 

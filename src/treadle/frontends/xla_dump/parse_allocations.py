@@ -158,6 +158,6 @@ def attribute_texts(allocation: Allocation) -> list[str]:
 
 
 def _parameter_text(parameter: Parameter | None) -> str:
-    assert parameter is not None
+    assert parameter is not None, "an allocation printed as a parameter has one"
     index = "{" + ",".join(map(str, parameter.index)) + "}"
     return f"parameter {parameter.number}, shape |{parameter.shape}| at ShapeIndex {index}"

@@ -63,7 +63,7 @@ def allocation_lines(allocation: Allocation) -> list[str]:
 
 def _value_lines(dump: XlaDump) -> list[str]:
     values = dump.values
-    assert values is not None
+    assert values is not None, "this part is printed for dumps that have values"
     total = dump.total_bytes if values.stated_total is None else values.stated_total
     human = human_size(total) if values.stated_human is None else values.stated_human
     return used_lines(values, total, human)

@@ -105,7 +105,7 @@ class _DumpCheck:
                 self._differs(STATED, message, dump.live.file, dump.live.line)
 
     def _wrong_temp(self, allocation: Allocation) -> None:
-        assert self.dump.assignment is not None
+        assert self.dump.assignment is not None, "allocations come from an assignment"
         printed = "is" if allocation.stated_temp else "is not"
         derived = "is" if allocation.derived_temp else "is not"
         message = (

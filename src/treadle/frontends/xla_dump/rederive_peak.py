@@ -45,7 +45,7 @@ class ValueSizes:
 
 def peak_moment(dump: XlaDump, sizes: ValueSizes) -> int | None:
     """The moment that XLA prints as the peak; None where a size is not known."""
-    assert dump.live is not None
+    assert dump.live is not None, "a peak is derived from live ranges"
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     for one in dump.live.ranges:
@@ -67,7 +67,7 @@ def peak_rows(
     dump: XlaDump, sizes: ValueSizes, peak: PrintedPeak
 ) -> list[tuple[str, int, int | None]] | None:
     """What is live at the peak, in the form of the printed rows: name, bytes, running sum."""
-    assert dump.live is not None
+    assert dump.live is not None, "a peak is derived from live ranges"
     with_index = any(row.index is not None for row in peak.lines)
     with_sum = any(row.cumulative is not None for row in peak.lines)
     live = [one for one in dump.live.ranges if one.start <= peak.moment <= one.end]

@@ -243,7 +243,7 @@ def _counted(text: str) -> Counter[str]:
         depth += (sign in "([{") - (sign in ")]}")
         if sign == "," and depth == 0:
             found = _MANY.fullmatch(text[start:at].strip())
-            assert found is not None
+            assert found is not None, "the line was matched as a list of shapes before"
             counts[str(parse_shape(found[2]) or found[2])] += int(found[1] or 1)
             start = at + 1
     return counts

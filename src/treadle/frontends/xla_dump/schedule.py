@@ -171,7 +171,7 @@ def _first_clash(printed: tuple[str, ...], names: tuple[str, ...]) -> tuple[int,
 
 
 def _from_texts(dump: XlaDump) -> HloSchedule:
-    assert dump.live is not None
+    assert dump.live is not None, "a schedule from texts needs the part with live ranges"
     sequence = dump.live.sequence
     opcode = {name: one.opcode for name, one in dump.derive(instructions_of).items()}
     time = {name: t for t, name in enumerate(sequence)}

@@ -115,7 +115,7 @@ def _indexed(used: Iterable[UsedValue]) -> tuple[_Table, _Table]:
 
 def _joins(dump: XlaDump) -> Iterator[tuple[str, list[str]]]:
     """Whiles and conditionals with the parameters and roots whose values they join."""
-    assert dump.module is not None
+    assert dump.module is not None, "joins are looked up in the text of the module"
     computations = dump.module.by_name()
     for computation in dump.module.computations:
         for one in computation.instructions:

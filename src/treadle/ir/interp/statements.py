@@ -120,7 +120,7 @@ def _reduce(run: BodyRun, stmt: Stmt, at: int) -> Value:
     if kind in NEEDS_AN_ELEMENT and rows[0].shape[-1] == 0:
         run.fail("RUN009", f"{kind} over no elements has no answer", stmt)
     to = to[0] if isinstance(to, tuple) else to
-    assert to is not None
+    assert to is not None, "a reduction has a type"
     found = REDUCERS[kind](rows, to)
     if isinstance(found, tuple):
         return tuple(run.reduced(x) for x in found)
@@ -145,7 +145,7 @@ def _reduce_part(run: BodyRun, stmt: Stmt, at: int) -> Value:
     if kind in NEEDS_AN_ELEMENT and rows[0].shape[-1] == 0:
         run.fail("RUN009", f"{kind} over no elements has no answer", stmt)
     to = to[0] if isinstance(to, tuple) else to
-    assert to is not None
+    assert to is not None, "a reduction has a type"
     found = REDUCERS[kind](rows, to)
     if isinstance(found, tuple):
         return tuple(np.expand_dims(x, axes) for x in found)

@@ -113,7 +113,7 @@ def _sunk(
     steps: Steps, now: MeasuredOrder, at: int, h: StepStorage
 ) -> tuple[int, list[int]] | None:
     """The maker, and all before the peak that follow from it, right behind the peak."""
-    assert h.producer is not None
+    assert h.producer is not None, "only what is made by a step is moved"
     low = now.place[h.producer]
     cone = _cone([h.producer], steps.after, now.place, low, at)
     if cone is None or now.order[at] in cone:

@@ -150,7 +150,7 @@ def _pairs(sides: list[ReducingSide]) -> Iterator[tuple[int, ReducingSide, Reduc
     for side in sides:
         for storage, touches in side.reads.items():
             for t in touches:
-                assert t.access_map is not None
+                assert t.access_map is not None, "only reads with an access map are kept"
                 row = readers.setdefault((storage, as_set(t.access_map)), [])
                 if side not in row:
                     row.append(side)
@@ -171,7 +171,7 @@ def _is_straight(side: ReducingSide) -> bool:
     """Whether every step reads the element behind the one before."""
     for touches in side.reads.values():
         for t in touches:
-            assert t.access_map is not None
+            assert t.access_map is not None, "only reads with an access map are kept"
             inner = t.access_map.domain.vars[-1] if len(t.access_map.domain) else None
             stride = None if inner is None else t.access_map.stride(inner)
             if stride is not None and stride.value not in (0, 1):

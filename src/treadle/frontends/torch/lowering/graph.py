@@ -145,7 +145,7 @@ class GraphLowering:
                 where = self.fresh(name)
             self._ops.add(where)
             realise(self.builder, where, value, self.origins, keep_gaps)
-        assert value.home is not None
+        assert value.home is not None, "a realised value has a home"
         return value.home
 
     def laid_out(self, node: Any) -> Any:

@@ -73,7 +73,7 @@ class GraphMemory(Page):
 
     def at(self, **sizes: int) -> GraphMemory:
         """The same graph for other run-time sizes."""
-        assert self.runner is not None
+        assert self.runner is not None, "a report that was read back from data has no graph to ask"
         return graph_memory(self.name, self.runner, {**self.sizes, **sizes})
 
     def sections(self) -> Iterator[Section]:
