@@ -28,7 +28,7 @@ def raised_by_torch(error: BaseException) -> bool:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     inside = files[files.index(compat.__file__) + 1 :]
     here = os.path.dirname(compat.__file__)
-    return not any(os.path.dirname(name) in (here, os.path.dirname(__file__)) for name in inside)
+    return not any(name.startswith((here, os.path.dirname(__file__))) for name in inside)
 
 
 class Watching:

@@ -87,7 +87,7 @@ def _told(op: Operation) -> Iterator[tuple[str, float]]:
         elif isinstance(leaf, Loop):
             for at in leaf.body.walk():
                 if at.stmt.op == "reduce":
-                    yield str(at.stmt.attrs[0]), 1e6
+                    yield str(at.stmt.attr("kind")), 1e6
                 elif at.stmt.op not in PLAIN:
                     yield at.stmt.op, at.stmt.definition.work
 

@@ -73,7 +73,7 @@ def divided(
             best = Division(forward, backward, peak)
         if best.peak_bytes <= limit:
             return best.forward, best.backward
-    assert best is not None
+    assert best is not None, "at least one division is tried"
     _warn(
         f"no division into forward and backward fits memory_limit={limit}; the best found holds"
         f" {best.peak_bytes} bytes at once"

@@ -157,7 +157,7 @@ def resized(c: Node, x: Tensor, dims: Sequence[Axis], taps: Taps) -> Tensor:
             read = converted(x.load(k, (*at[:2], *[p for p, _ in chosen])), wide)
             one = _weighted(k, read, [w for _, w in chosen])
             total = one if total is None else total + one
-        assert total is not None
+        assert total is not None, "at least one place is read"
         return converted(total, x.dtype)
 
     c.realise(x)
