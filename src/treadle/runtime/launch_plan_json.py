@@ -98,7 +98,9 @@ def _memory_from_json(data: Mapping[str, Any]) -> DeviceMemory:
 
 
 def _step_from_json(data: Mapping[str, Any]) -> Step:
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "kind"}
+    fields: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "kind"
+    }
     return KINDS[data["kind"]](**fields)
 
 
