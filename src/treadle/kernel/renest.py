@@ -20,8 +20,7 @@ from treadle.index import Domain, Symbol
 from treadle.ir.body import Body, Literal, Stmt, operands_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
-from treadle.ir.prune import pruned
-from treadle.ir.rewrite import BodySource, Rewriter
+from treadle.ir.rewrite import BodySource, Rewriter, pruned
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import infer_types
 from treadle.kernel.mixing import IDENTITY, MODES
