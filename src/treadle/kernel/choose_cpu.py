@@ -40,7 +40,7 @@ def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdic
     if not numerics.reassociation or numerics.accumulation == "exact":
         return (), no("KER007", nest=nest.name, reason="sums must be exact")
     accesses = accesses_of(nest.body, program)
-    allowed = may_reorder(nest, program, accesses)
+    allowed = may_reorder(nest, accesses)
     if not allowed:
         return (), allowed
     return _Choice(nest, program, accesses).steps()
@@ -61,7 +61,7 @@ class _Choice:
         self.nest, self.program, self.body = nest, program, nest.body
         self.accesses, self.numerics = accesses, program.numerics
         self.extents = dict(self.body.space.items())
-        self.stages: Nests = plan_nests(self.body, program.storage_of)
+        self.stages: Nests = plan_nests(self.body, program.storage_of, in_any_order=True)
 
     def steps(self) -> tuple[tuple[Step, ...], Verdict]:
         """The steps, and the verdict that explains them."""
@@ -85,7 +85,7 @@ class _Choice:
         found: list[_Candidate] = []
         refusal: Verdict = no("KER007", nest=self.nest.name, reason="it has no loops")
         for v in self.body.space.vars:
-            verdict = may_be_vector(self.nest, self.program, self.accesses, v)
+            verdict = may_be_vector(self.nest, self.program, v)
             if verdict and v in self.body.domain.vars and len(self.body.reduce):
                 verdict = self._may_have_lanes()
             if verdict:
@@ -98,7 +98,9 @@ class _Choice:
 
     def _may_have_lanes(self) -> Verdict:
         """Whether points may be walked side by side through all passes."""
-        if any(s.kept for s in plan_nests(self.body, self.program.storage_of, frozenset()).steps):
+        storage_of = self.program.storage_of
+        must = plan_nests(self.body, storage_of, frozenset(), in_any_order=True)
+        if any(s.kept for s in must.steps):
             return no("KER007", nest=self.nest.name, reason="a row must be kept for each point")
         if any(p.loops != frozenset(self.body.reduce.vars) for p in self.stages.passes.values()):
             return no("KER007", nest=self.nest.name, reason="passes over different loops")
@@ -203,7 +205,7 @@ class _Choice:
     def _may_tile(self, u: Symbol, v: Symbol) -> bool:
         if min(hint(self.extents[u]), hint(self.extents[v])) < TILE:
             return False
-        return bool(may_be_vector(self.nest, self.program, self.accesses, u))
+        return bool(may_be_vector(self.nest, self.program, u))
 
     def _staged(self, v: Symbol, u: Symbol) -> list[int]:
         """Loads that lie along `u` and would be strided along `v`."""

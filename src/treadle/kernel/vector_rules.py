@@ -53,7 +53,7 @@ def accesses_of(body: Body, program: Program) -> list[Access]:
     return loads + stores
 
 
-def may_reorder(nest: Nest, program: Program, accesses: list[Access]) -> Verdict:
+def may_reorder(nest: Nest, accesses: list[Access]) -> Verdict:
     """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
     for at in nest.body.walk():
         kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
@@ -73,7 +73,7 @@ def may_reorder(nest: Nest, program: Program, accesses: list[Access]) -> Verdict
     return YES
 
 
-def may_be_vector(nest: Nest, program: Program, accesses: list[Access], axis: Symbol) -> Verdict:
+def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     """KER007: whether vectors can carry out a loop, once the order of points does not matter."""
     body = nest.body
     inside = axis in body.reduce.vars
@@ -93,12 +93,11 @@ def may_be_vector(nest: Nest, program: Program, accesses: list[Access], axis: Sy
                 ):
                     reason = f"an index of '{buffer.name}' is checked"
                     return no("KER007", nest=nest.name, reason=reason)
-    for a in accesses:
-        if a.mode not in ("", "plain"):
-            step = coefficient(a.index, axis)
-            if step is None or step.value is None or step.value == 0:
-                reason = f"several points of {axis.name} meet in '{a.buffer}'"
-                return no("KER007", nest=nest.name, reason=reason)
+                if one.op == "store" and one.attr("mode") != "plain" and isinstance(index, Expr):
+                    step = coefficient(index, axis)
+                    if step is None or step.value is None or step.value == 0:
+                        reason = f"several points of {axis.name} meet in '{buffer.name}'"
+                        return no("KER007", nest=nest.name, reason=reason)
     return YES
 
 

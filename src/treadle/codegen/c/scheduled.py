@@ -72,7 +72,8 @@ class ScheduledWriter(BodyWriter):
 
     def plan_stages(self) -> Nests:
         """When each statement runs; what is kept was decided by the schedule."""
-        return plan_nests(self.body, self.program.storage_of, self.plan.kept)
+        storage_of = self.program.storage_of
+        return plan_nests(self.body, storage_of, self.plan.kept, in_any_order=True)
 
     def pointwise(
         self, op: str, values: Sequence[str], types: Sequence[DType], result: ValueType
