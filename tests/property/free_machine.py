@@ -152,7 +152,7 @@ class FreeRun(BodyRun):
             return self.added(rows[0] * rows[1])
         if kind == "prod" and self.numerics.accumulation != "exact":
             return np.multiply.reduce(self.shuffled(rows[0]), axis=-1, dtype=np.float32)
-        if kind == "welford":
+        if kind == "welford" and self.numerics.accumulation != "exact":
             return self.welford(rows[0])
         if kind == "online_softmax" and self.numerics.accumulation != "exact":
             return self.online_softmax(rows[0])
@@ -177,8 +177,8 @@ class FreeRun(BodyRun):
         return total
 
     def welford(self, row: Array) -> tuple[Array, ...]:
-        """The recurrence, in f32 if that is allowed."""
-        kind = np.float64 if self.numerics.accumulation == "exact" else np.float32
+        """The recurrence, in f32."""
+        kind = np.float32
         row = self.shuffled(row).astype(kind)
         mean, m2 = np.zeros(row.shape[:-1], kind), np.zeros(row.shape[:-1], kind)
         for k in range(row.shape[-1]):
@@ -206,10 +206,10 @@ class FreeRun(BodyRun):
         return (wide + amount * self.signs(wide.shape)).astype(np.float32)
 
     def scatter_add(self, stmt: Stmt, at: int) -> None:
-        """Additions to memory in f32 one after the other, where that is allowed."""
+        """Additions to memory in f32, one after the other."""
         name = str(stmt.attr("buffer"))
         dtype = self.memory.buffer(name).dtype
-        if dtype is not DType.F32 or self.numerics.accumulation != "f32":
+        if dtype is not DType.F32:
             EFFECTS["store"](self, stmt, at)
             return
         self.memory.require(name, self.name)

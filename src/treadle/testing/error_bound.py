@@ -76,17 +76,19 @@ def derive_bounds(
     externs: Mapping[str, ExternFn] | None = None,
     call_bounds: Mapping[str, CallBound] | None = None,
     input_errors: Mapping[str, Array] | None = None,
+    poisoned: bool = False,
 ) -> Bounds:
     """Run a program and bound the error of everything it computes.
 
     The numerics are the program's own unless others are given. Derive from the program that is
     rendered: what is one body there may be contracted, and rounded late, as one. `input_errors`
-    says how far inputs may be off already, `call_bounds` bounds library calls by target.
+    says how far inputs may be off already, `call_bounds` bounds library calls by target, and
+    `poisoned` that memory nobody writes holds what the interpreter fills it with.
     """
     numerics = program.numerics if numerics is None else numerics
     arrays = as_arrays(program, inputs)
     memory = Memory(program, bind_sizes(program, arrays, sizes or {}), poisoned=True)
-    errors = Errors(memory)
+    errors = Errors(memory, poisoned)
     with np.errstate(all="ignore"):
         for name in program.inputs:
             memory.define(name)
@@ -123,7 +125,7 @@ def _run(
         errors.fill(op.target, errors.tuples[op.source][op.position])
     elif isinstance(op, Nop):
         for name in op.writes:
-            errors.fill(name, np.asarray(np.inf))
+            errors.fill(name, np.asarray(errors.unwritten))
 
 
 # --------------------------------------------------------------------------------- comparing

@@ -1,7 +1,7 @@
 """Errors of what lies in memory: one bound for every element of every storage.
 
-Memory that nobody has written has no bound. Bytes that are read as another type are certain or
-have no bound, because a small error says nothing about single bits.
+Memory that nobody has written has no bound, unless every code poisons it alike. Bytes that are read
+as another type are certain or have no bound: a small error says nothing about single bits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from treadle.testing.bounding.rounding import Spread, undecided
 class Errors:
     """The errors of all storages of a run, in elements of each storage's own type."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, poisoned: bool = False) -> None:
         self.memory = memory
+        self.unwritten = 0.0 if poisoned else np.inf
         self.tuples: dict[str, tuple[Array, ...]] = {}
         self._rows: dict[str, tuple[Array, Array]] = {}
 
@@ -26,7 +27,7 @@ class Errors:
         root = self.memory.program.storage_of(name)
         if root not in self._rows:
             count = self.memory.elements(root).size
-            self._rows[root] = np.full(count, np.inf), np.full(count, np.inf)
+            self._rows[root] = np.full(count, self.unwritten), np.full(count, self.unwritten)
         return self._rows[root]
 
     def _widths(self, name: str) -> tuple[int, int]:

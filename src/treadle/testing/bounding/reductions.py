@@ -230,9 +230,9 @@ def _combined(
     is_finite = np.isfinite(x).all(axis=-1) & np.isfinite(m).all(axis=-1)
     lost = np.isinf(of_x + of_m + of_w).any(axis=-1)
     # With infinity or NaN among the elements each formula has its own way to NaN.
-    open_ = undecided(lost | ~is_finite)
+    other = 0.0 if of.numerics.accumulation == "exact" else np.inf
     return tuple(
-        Spread.of(rounded(a, b + open_, value, of.to))
+        Spread.of(rounded(a, np.where(is_finite, b, other) + undecided(lost), value, of.to))
         for (a, b), value in zip(rows, found, strict=True)
     )
 
@@ -252,6 +252,7 @@ def _online_softmax(of: Rows) -> tuple[Spread, ...]:
     ulps = max(of.numerics.function_ulps, 1.0) if of.unit == UNIT_F32 else CLOSE_ULPS
     own = growth((2 * ulps + 2) * of.depth, of.unit) + of.unit * reach
     apart = np.add.reduce(of_weight, axis=-1) + own * total
+    apart = np.where(np.isfinite(total), apart, 0.0)
     lost = np.isinf(error).any(axis=-1)
     return (
         Spread.of(rounded(top, np.where(lost, np.inf, moved), of.found[0], of.to)),

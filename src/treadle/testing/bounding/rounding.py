@@ -112,11 +112,13 @@ def farthest(middle: Array, *others: Array) -> Array:
 def rounded(wide: Array, error: Array, value: Array, dtype: DType) -> Array:
     """How far the rounded value can be from `value`, if the unrounded is within error of `wide`."""
     error = np.where(np.isnan(error), np.inf, error)
-    if not dtype.is_float:
-        return np.broadcast_to(undecided(error > 0), value.shape)
     # f64 arithmetic on the interval itself must not make it too small.
     padded = error * (1 + 2.0**-40) + 2 * ulp(np.abs(wide) + error, DType.F64)
-    low, high = (convert(x, dtype).astype(np.float64) for x in (wide - padded, wide + padded))
+    low, high = (convert(x, dtype) for x in (wide - padded, wide + padded))
+    if not dtype.is_float:
+        certain = (low == value) & (high == value) & np.isfinite(error)
+        return np.broadcast_to(undecided((error > 0) & ~certain), value.shape)
+    low, high = low.astype(np.float64), high.astype(np.float64)
     found = farthest(value.astype(np.float64), low, high)
     found = np.where(error > 0, found, 0.0)
     return np.broadcast_to(np.where(np.isinf(error), np.inf, found), value.shape)

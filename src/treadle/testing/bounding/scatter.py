@@ -1,4 +1,8 @@
-"""Errors of stores, of those that combine with what is there too."""
+"""Errors of stores, of those that combine with what is there too.
+
+Sums and products that are made in memory are rounded at every step there, whatever the numerics:
+only narrow floats are held wider for the time of the loops.
+"""
 
 from __future__ import annotations
 
@@ -68,12 +72,19 @@ def _added(
     for row, part in ((total, y), (size, np.abs(y) + error), (apart, error), (count, 1)):
         np.add.at(row, at, part)
     counts = np.unique(count)
-    steps = np.array([sum_growth(int(n) + 1, dtype, numerics) for n in counts])
+    steps = np.array([_growth(int(n), dtype, numerics) for n in counts])
     grown = steps[np.searchsorted(counts, count)]
     apart = apart + np.where(np.isfinite(size), grown * size, 0.0)
-    if sums_in_f32(dtype, numerics):
+    if dtype is DType.F32 or sums_in_f32(dtype, numerics):
         apart = np.where(np.isfinite(size) & (size >= LARGEST_F32), np.inf, apart)
     return total, apart
+
+
+def _growth(count: int, dtype: DType, numerics: Numerics) -> float:
+    """The relative error of so many additions to one place."""
+    if dtype is DType.F32:
+        return growth(count, UNIT_F32)
+    return sum_growth(count + 1, dtype, numerics)
 
 
 def _multiplied(
@@ -89,7 +100,7 @@ def _multiplied(
     np.multiply.at(small, at, np.where(y != 0, np.minimum(np.abs(y), 1.0), 1.0))
     np.logical_or.at(inexact, at, error > 0)
     np.add.at(count, at, 1)
-    narrow = sums_in_f32(dtype, numerics)
+    narrow = dtype is DType.F32 or sums_in_f32(dtype, numerics)
     unit = UNIT_F32 if narrow else UNIT_F64
     grown = growth(int(count.max(initial=0)) + 1, unit) + growth(
         2 * int(count.max(initial=0)), UNIT_F64
