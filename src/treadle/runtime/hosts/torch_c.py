@@ -2,17 +2,16 @@
 
 Python checks that the inputs lie as the plan expects, hands over their addresses, and takes the
 results. What the function cannot be given (an input that lies otherwise, memory that others look
-at too) the Python host runs instead: `run` then gives None, and nothing has happened yet.
+at too) the Python host runs instead: `enter` then gives None, and nothing has happened yet.
 """
 
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -28,7 +27,8 @@ from treadle.codegen.host_c.render import (
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared, why_not_compiled
 from treadle.memory.from_program import CPU_ALIGNMENT
-from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tensors_from
+from treadle.runtime.hosts.torch_c_enter import Entering, Entrance
+from treadle.runtime.hosts.torch_c_library import has_interface
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
 from treadle.runtime.hosts.torch_memory import RunMemory
 from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret, storage_key
@@ -68,90 +68,58 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
     loaded = load_shared(render_host(made.function), flags=FLAGS, options=options)
     if not loaded.verdict:
         return HostChoice(None, why_not_compiled(loaded.verdict))
-    return HostChoice(CHost(bound, made, loaded.library))
+    try:
+        return HostChoice(CHost(bound, made, loaded.library, options))
+    except OSError as e:
+        return HostChoice(None, str(e))
 
 
 class CHost:
     """A loaded host function with all that one call of it needs."""
 
-    def __init__(self, bound: Bound, made: InC, library: Any) -> None:
-        self.bound, self.made = bound, made
+    def __init__(self, bound: Bound, made: InC, library: Any, options: Options) -> None:
+        self.bound, self.made, self._library = bound, made, library
         kernels = bound.runner.compiled.kernels
         assert kernels is not None, "a runner is made of what was compiled"
         self.kernels = kernels
-        self._entry = library[ENTRY]
-        self._entry.restype = ctypes.c_int64
-        self._entry.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)
         table = table_of(made, kernels.address)
         self._table = (ctypes.c_int64 * len(table))(*table)
-        self._numbers = ctypes.addressof(self._table)
-        self._results = ctypes.c_int64 * max(len(made.results), 1)
-        self._pack = struct.Struct(f"{len(made.inputs) + len(made.owned)}q").pack
-        signature, layouts = bound.runner.signature, bound.layouts
-        position = {name: k for k, name in signature.tensors}
-        self._given = [
-            (position[n], layouts[n].sizes, layouts[n].strides)
-            for n in made.inputs
-            if n in position
-        ]
-        self._checked_only = [
-            (k, layouts[n].sizes, layouts[n].strides)
-            for k, n in signature.tensors
-            if n not in made.inputs
-        ]
-        self._constants = [signature.constants[n] for n in made.inputs if n not in position]
-        names = [*[n for n in made.inputs if n in position]]
-        names += [n for n in made.inputs if n not in position]
-        self._order = None if tuple(names) == made.inputs else [names.index(n) for n in made.inputs]
-        self._owned = [position[n] for n in made.owned]
-        self._pools = [position[n] for n in made.pools_of_inputs]
-        self._positions = position
-        self._calls_library = bool(made.function.functions)
-        self._makes_any = bool(made.results)
-        self._simple = self._simple_results()
+        signature = bound.runner.signature
+        self._positions = {name: k for k, name in signature.tensors}
+        self._pools = [self._positions[n] for n in made.pools_of_inputs]
+        self._entrance = Entrance(self._entering(), options)
+        self.enter = self._entrance.enter
+        """Takes the arguments; gives what C made, None if Python must run, or a failure."""
+        self._order = self._simple_results()
+        self.is_direct = self._order == []
+        """Whether what C made are just the results, in order."""
 
-    def run(self, given: list[Any]) -> list[Any] | None:
-        """The results of one run; None if the Python host must do it. Empties what it lets go."""
-        addresses = self._addresses(given)
-        if addresses is None:
-            return None
-        results: Any = self._results()
-        status = self._entry(self._pack(*addresses), self._numbers, results)
-        if status:
-            self._fail(status)
-        made = tensors_from(results) if self._makes_any else []
-        if self._simple is None:
-            return self._other_results(given, made)
-        return made if self._simple == [] else [made[k] for k in self._simple]
+    def _entering(self) -> Entering:
+        made, at, layouts = self.made, self._positions, self.bound.layouts
+        constants = self.bound.runner.signature.constants
+        unseen = [name for name in at if name not in made.inputs]
+        return Entering(
+            host=_address(self._library[ENTRY]),
+            numbers=ctypes.addressof(self._table),
+            inputs=[at.get(name, -1) for name in made.inputs],
+            constants=[constants.get(name) for name in made.inputs],
+            owned=[at[name] for name in made.owned],
+            checked=[at[name] for name in unseen],
+            layouts=[layouts[name][:2] for name in (*made.inputs, *unseen)],
+            results=len(made.results),
+            is_free=self._are_free if self._pools else None,
+            calls_library=bool(made.function.functions),
+        )
 
-    # -- going in --------------------------------------------------------------------------
-    def _addresses(self, given: list[Any]) -> list[int] | None:
-        check, found = CHECK, []
-        if self._calls_library and MODES():
-            return None  # somebody wants to see every call
-        try:
-            for position, sizes, strides in self._given:
-                tensor = given[position]
-                check(tensor, sizes, strides)
-                if tensor.is_neg():
-                    return None
-                found.append(tensor.data_ptr())
-            for position, sizes, strides in self._checked_only:
-                check(given[position], sizes, strides)
-        except (AssertionError, AttributeError, TypeError, RuntimeError):
-            return None  # it lies in another way, or is no tensor at all
-        if self._constants:
-            found += [tensor.data_ptr() for tensor in self._constants]
-        if self._order is not None:
-            found = [found[k] for k in self._order]
-        if self._pools and not self._are_free(given):
-            return None
-        for position in self._owned:
-            found.append(handle_of(given[position]))
-            given[position] = None
-        return found
+    def results(self, given: list[Any], found: Any) -> list[Any]:
+        """What the graph gives, from what `enter` gave; raises what it says failed."""
+        if not isinstance(found, list):
+            self._fail(found)
+        if self._order is None:
+            return self._other_results(given, found)
+        return found if self.is_direct else [found[k] for k in self._order]
 
     def _are_free(self, given: Sequence[Any]) -> bool:
         """Whether nobody else looks at the memory of inputs that others will lie in."""
@@ -203,7 +171,7 @@ class CHost:
                 tensors.tensors[name] = found
         return [give(tensors) for give in bound.results]
 
-    def _fail(self, status: int) -> None:
+    def _fail(self, status: int) -> NoReturn:
         if status == KERNEL_FAILED:
             self.kernels.fail(self._error()[:ERROR_LENGTH])
         if status == NO_MEMORY:
@@ -213,5 +181,7 @@ class CHost:
         raise RuntimeError(f"torch's {target} failed in operation '{step.operation}'")
 
 
-CHECK: Callable[..., None] = torch._C._dynamo.guards.assert_size_stride
-MODES: Callable[[], int] = torch._C._len_torch_dispatch_stack
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value
+    assert found is not None, "a function that was loaded has an address"
+    return found

@@ -69,6 +69,8 @@ class Runner:
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
         self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
+        self._only_host: CHost | None = None
+        """The host in C of a program without run-time sizes, once there is one."""
 
     @cached_property
     def shape(self) -> LaunchShape:
@@ -77,21 +79,37 @@ class Runner:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run on the caller's tensors; the list is emptied so that they can die early."""
+        host = self._only_host
+        if host is not None:
+            found = host.enter(args)
+            if found is not None:
+                if host.is_direct and type(found) is list:
+                    args.clear()
+                    return found
+                return self._finished(host, args, found)
         given = list(args)
         args.clear()
         bound = self._bound(self._sizes(given))
+        host = bound.in_c
+        if host is not None and (found := host.enter(given)) is not None:
+            return self._finished(host, given, found)
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
         try:
-            host = bound.in_c
-            if host is not None and (results := host.run(given)) is not None:
-                return results
-            before = torch.is_grad_enabled()
-            torch._C._set_grad_enabled(False)
-            try:
-                return self._walk(bound, given)
-            finally:
-                torch._C._set_grad_enabled(before)
+            return self._walk(bound, given)
         except TreadleError as e:
             raise self._as_in_eager(e) from e
+        finally:
+            torch._C._set_grad_enabled(before)
+
+    def _finished(self, host: CHost, given: list[Any], found: Any) -> list[Any]:
+        """The results of a run in C, or the error it ended with."""
+        try:
+            results = host.results(given, found)
+        except TreadleError as e:
+            raise self._as_in_eager(e) from e
+        given.clear()
+        return results
 
     def _walk(self, bound: Bound, given: list[Any]) -> list[Any]:
         """Carry out a plan from Python; what was given may die on the way."""
@@ -140,6 +158,11 @@ class Runner:
                     values.setdefault(n.name, int(extent))
         return tuple([(s.name, values[s.name]) for s in self.program.sizes])
 
+    def settle_for(self, bound: Bound) -> None:
+        """Remember the one host in C of a program that has no run-time sizes."""
+        if not self.program.sizes and bound.choice is not None:
+            self._only_host = bound.choice.host
+
     def place(self, storage: str) -> int | None:
         """The position of a storage among the addresses kernels are given."""
         return self._place.get(storage)
@@ -181,6 +204,7 @@ class Bound:
             if self._runs <= self.runner.runs_before_c:
                 return None
             self.choice = choose_host(self, self.runner.options)
+            self.runner.settle_for(self)
         return self.choice.host
 
     # -- inputs ----------------------------------------------------------------------------
