@@ -5,7 +5,7 @@ plan_from_json(plan_to_json(plan)) == plan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -25,7 +25,7 @@ from treadle.runtime.launch_plan import (
 )
 
 VERSION = 1
-KINDS: Mapping[str, type[Step]] = {
+KINDS: Mapping[str, Callable[..., Step]] = {
     "launch": LaunchStep,
     "call": CallStep,
     "wait": WaitStep,
@@ -33,7 +33,7 @@ KINDS: Mapping[str, type[Step]] = {
     "clear": ClearStep,
 }
 """What each kind of step is called."""
-NAMES = {kind: name for name, kind in KINDS.items()}
+NAMES: Mapping[object, str] = {kind: name for name, kind in KINDS.items()}
 
 
 def plan_to_json(plan: LaunchPlan) -> dict[str, Any]:

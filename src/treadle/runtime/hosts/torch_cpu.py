@@ -8,6 +8,7 @@ back, so that runs may overlap in threads and nothing is held in between.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,10 +17,12 @@ import torch
 
 from treadle.core.context import Ctx
 from treadle.core.errors import TreadleError
+from treadle.core.options import Options
 from treadle.index import Symbol, hint
 from treadle.ir.program import Program
 from treadle.runtime.device_memory import DeviceMemory
 from treadle.runtime.hosts.numpy import CompiledProgram
+from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host
 from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
@@ -36,6 +39,8 @@ from treadle.runtime.signature import (
 )
 
 MOST_BOUND = 64
+RUNS_BEFORE_C = {"auto": 2, "c": 0, "python": sys.maxsize}
+"""How often Python walks a plan before its host is compiled: most graphs of a test run once."""
 OUT_OF_RANGE = ("RUN003", "RUN004")
 
 Blame = Callable[[TreadleError], Sequence[str]]
@@ -58,10 +63,14 @@ class Runner:
     ) -> None:
         self.compiled, self.signature, self.ctx = compiled, signature, ctx
         self.blame = blame
+        self.options = ctx.options if ctx is not None else Options.from_env()
+        self.runs_before_c = RUNS_BEFORE_C[self.options.host]
         self._likely: LaunchPlan | None = None
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
         self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
+        self._only_host: CHost | None = None
+        """The host in C of a program without run-time sizes, once there is one."""
 
     @cached_property
     def shape(self) -> LaunchShape:
@@ -70,23 +79,50 @@ class Runner:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Run on the caller's tensors; the list is emptied so that they can die early."""
+        host = self._only_host
+        if host is not None:
+            found = host.enter(args)
+            if found is not None:
+                if host.is_direct and type(found) is list:
+                    args.clear()
+                    return found
+                return self._finished(host, args, found)
         given = list(args)
         args.clear()
         bound = self._bound(self._sizes(given))
+        host = bound.in_c
+        if host is not None and (found := host.enter(given)) is not None:
+            return self._finished(host, given, found)
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            return self._walk(bound, given)
+        except TreadleError as e:
+            raise self._as_in_eager(e) from e
+        finally:
+            torch._C._set_grad_enabled(before)
+
+    def _finished(self, host: CHost, given: list[Any], found: Any) -> list[Any]:
+        """The results of a run in C, or the error it ended with."""
+        try:
+            results = host.results(given, found)
+        except TreadleError as e:
+            raise self._as_in_eager(e) from e
+        given.clear()
+        return results
+
+    def _walk(self, bound: Bound, given: list[Any]) -> list[Any]:
+        """Carry out a plan from Python; what was given may die on the way."""
         memory = RunMemory(len(self._place))
-        with torch.no_grad():
-            back = bound.take_inputs(memory, given)
-            del given
-            try:
-                for act in bound.actions:
-                    act(memory)
-            except TreadleError as e:
-                raise self._as_in_eager(e) from e
-            for target, source in back:
-                # AOTAutograd counts the change itself.
-                with uncounted(target):
-                    target.copy_(source)
-            return [give(memory) for give in bound.results]
+        back = bound.take_inputs(memory, given)
+        given.clear()
+        for act in bound.actions:
+            act(memory)
+        for target, source in back:
+            # AOTAutograd counts the change itself.
+            with uncounted(target):
+                target.copy_(source)
+        return [give(memory) for give in bound.results]
 
     def _as_in_eager(self, error: TreadleError) -> Exception:
         """The error under the type that eager mode raises, with the user's line."""
@@ -122,6 +158,11 @@ class Runner:
                     values.setdefault(n.name, int(extent))
         return tuple([(s.name, values[s.name]) for s in self.program.sizes])
 
+    def settle_for(self, bound: Bound) -> None:
+        """Remember the one host in C of a program that has no run-time sizes."""
+        if not self.program.sizes and bound.choice is not None:
+            self._only_host = bound.choice.host
+
     def place(self, storage: str) -> int | None:
         """The position of a storage among the addresses kernels are given."""
         return self._place.get(storage)
@@ -144,6 +185,9 @@ class Bound:
         )
         self.calls = BoundCalls(self.shape, runner.signature, self.tensors, self.values)
         self.actions: list[Action] = list(self._actions())
+        self._runs = 0
+        self.choice: HostChoice | None = None
+        """Who carries out the plan, once that is decided."""
         self._given: set[str] = set()
         self.results = [self._giver(one) for one in runner.signature.results]
 
@@ -151,6 +195,17 @@ class Bound:
     def memory(self) -> DeviceMemory:
         """Where storages lie: all of them, for this host runs on one device."""
         return self.plan.main
+
+    @property
+    def in_c(self) -> CHost | None:
+        """The plan as a function in C, once it has run often enough for that to pay."""
+        if self.choice is None:
+            self._runs += 1
+            if self._runs <= self.runner.runs_before_c:
+                return None
+            self.choice = choose_host(self, self.runner.options)
+            self.runner.settle_for(self)
+        return self.choice.host
 
     # -- inputs ----------------------------------------------------------------------------
     def take_inputs(self, memory: RunMemory, given: list[Any]) -> list[tuple[Any, Any]]:
