@@ -67,7 +67,7 @@ def _index_fill_tensor(x: Any, dim: int, index: Any, value: Any) -> Any:
     return aten.index_put.default(x, [None] * (dim % x.dim()) + [where], value)
 
 
-STRIDES_LOST = {
+STRIDES_LOST: dict[Any, Callable[..., Any]] = {
     aten.zero.default: _zero,
     aten.roll.default: _roll,
     aten.index_fill.int_Scalar: _index_fill,
@@ -115,7 +115,7 @@ def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> An
     return aten.mul.Tensor(turned, aten.div.Tensor(g, norms)), aten.div.Tensor(along, norms)
 
 
-LOOPS = {
+LOOPS: dict[Any, Callable[..., Any]] = {
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.masked_scatter.default: _masked_scatter,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
@@ -125,7 +125,7 @@ LOOPS = {
 
 def decompositions(steps: OwnSteps) -> dict[Any, Any]:
     """The table AOTAutograd is given, with our own entries watched."""
-    ours: dict[Any, Callable[..., Any]] = {**LOOPS, **STRIDES_LOST}
+    ours = {**LOOPS, **STRIDES_LOST}
     watched = {o: steps.watched(f"the decomposition of {o}", f) for o, f in ours.items()}
     return {**torchs_decompositions(), **watched}
 
