@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from treadle.index import Expr, Symbol
 from treadle.ir.body import Body, Literal
+from treadle.ir.loop_schedule import Step
 from treadle.ir.numerics import EXACT, Numerics
 from treadle.ir.types import Buffer
 
@@ -72,6 +73,8 @@ class Nest(Loop):
     """
 
     runs: tuple[str, ...]
+    schedule: tuple[Step, ...] = ()
+    """How its loops are walked; without steps, as they stand."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from treadle.ir.program import (
 from treadle.ir.text_body import parse_body
 from treadle.ir.text_cursor import Cursor
 from treadle.ir.text_print import KEYWORDS, RESERVED, VERSION
+from treadle.ir.text_schedule import parse_step
 from treadle.ir.types import Buffer, BufferKind, DType, Layout
 
 MAX_NESTING = 20
@@ -207,6 +208,8 @@ class _ProgramReader:
         if kind is Nest:
             at.expect_word("runs")
             common["runs"] = at.names_in_parens("an operation name")
+            if at.take_word("schedule"):
+                common["schedule"] = at.in_parens(lambda: parse_step(at))
         self.tail(common)
         scope = {v.name: v for v in (*domain.vars, *reduce.vars)}
         clash = next((n for n in scope if n in self.sizes), None)

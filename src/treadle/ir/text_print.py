@@ -163,6 +163,8 @@ def _operation_lines(op: Operation) -> list[str]:
         loops = _show_loops(op.body)
         if isinstance(op, Nest):
             loops += f" runs ({_names(op.runs)})"
+            if op.schedule:
+                loops += f" schedule ({', '.join([str(s) for s in op.schedule])})"
         return [f"{head}{loops}{_tail(op)} {{", *body_lines(op.body.stmts), "}"]
     if isinstance(op, Group):
         head += f" {op.shape}" if isinstance(op, Kernel) else ""
