@@ -36,11 +36,11 @@ from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
 from treadle.runtime.module import build_program
+from treadle.schedule.failure import PipelineError
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
 MOST_COMPILED = 256
-REPRODUCE = "reproduce with: "
 CAPTURE = "torch's AOTAutograd cannot take it"
 NEVER = "(?!)"
 """A pattern that matches nothing."""
@@ -148,7 +148,7 @@ def compile_graph(
         return _eager(gm, "TOR003", str(e))
     except Exception as e:
         reason = _in_one_line(e)
-        line, again = _line_of(gm, reason), _reproducer(e)
+        line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
         if settings.wants_errors:
             place = f" (at {line})" if line else ""
             message = f"graph '{name}' cannot be compiled{place}: {reason}"
@@ -260,12 +260,6 @@ def _line_of(gm: torch.fx.GraphModule, reason: str) -> str | None:
     lines = [(node.name in words, source_line(node)) for node in gm.graph.nodes]
     known = [(named, line) for named, line in lines if line]
     return max(known, key=lambda one: one[0])[1] if known else None
-
-
-def _reproducer(error: Exception) -> str | None:
-    """How to run again what failed, if a reproducer was written."""
-    notes = error.notes if isinstance(error, TreadleError) else ()
-    return next((note for note in notes if note.startswith(REPRODUCE)), None)
 
 
 def _eager(
