@@ -15,6 +15,7 @@ import torch
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Settings, compile_graph
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.values import Realised
 from treadle.index import evaluate
@@ -48,7 +49,7 @@ class Watching:
                 forward=partial(self._compile, "forward"),
                 backward=partial(self._compile, "backward"),
                 inference=partial(self._compile, "graph"),
-                decompositions=decompositions(),
+                decompositions=decompositions(OwnSteps()),
             )
         except Exception as e:
             if isinstance(e, compat.FOR_DYNAMO) or not raised_by_torch(e):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from treadle.core.unused import unused_name
 from treadle.index import Const, Domain, Expr, Symbol, loop
 from treadle.index.expr import IntLike, mul
 from treadle.ir.body import Body, Stmt, operands_of, value_symbol
@@ -75,28 +76,14 @@ class Stages:
     partial: tuple[Buffer, ...]
 
 
-class _Names:
-    def __init__(self, program: Program, stem: str) -> None:
-        self.taken = {*program.by_name, *program.op_by_name}
-        self.stem = stem
-
-    def fresh(self) -> str:
-        count, name = 0, self.stem
-        while name in self.taken:
-            count += 1
-            name = f"{self.stem}_{count}"
-        self.taken.add(name)
-        return name
-
-
 class Splitter:
     """Builds the two stages of one loop."""
 
     def __init__(self, op: Loop, program: Program, cut: Cut) -> None:
         self.op, self.body, self.program = op, op.body, program
         self.types = infer_types(op.body, program.by_name)
-        self.names = _Names(program, f"{op.name}_part")
-        self.name = self.names.fresh()
+        self.taken = {*program.by_name, *program.op_by_name}
+        self.name = self._fresh_name()
         self.blocks = cut.blocks(op.body.reduce)
         self.block = fresh_loop("b", op.body)
         self.domain, self.inner, self.values = self._cut(cut)
@@ -107,6 +94,9 @@ class Splitter:
         """Reductions with several results, which the second stage has in f64."""
         sizes: list[IntLike] = [*op.body.domain.extents, self.blocks]
         self.layout = Layout.contiguous(sizes)
+
+    def _fresh_name(self) -> str:
+        return unused_name(f"{self.op.name}_part", self.taken, first=1)
 
     def _cut(self, cut: Cut) -> tuple[Domain, Domain, dict[Symbol, IntLike]]:
         """The first stage's loops, and the old reduction loops in terms of them."""
@@ -234,7 +224,7 @@ class Splitter:
         return self.two.emit(Stmt("load", (), (buffer.name, self._index(self.block), False)))
 
     def _buffer(self, element: DType) -> Buffer:
-        buffer = Buffer(self.names.fresh(), element, self.layout, self.op.device)
+        buffer = Buffer(self._fresh_name(), element, self.layout, self.op.device)
         self.partial.append(buffer)
         return buffer
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
 from treadle.frontends.torch.lowering.eager_types import refused_type
@@ -128,11 +129,11 @@ class GraphLowering:
     # -- names and values ------------------------------------------------------------------
     def fresh(self, name: str) -> str:
         """An unused name for a buffer."""
-        return _unused(name, self._names)
+        return unused_name(name, self._names, first=1)
 
     def fresh_op(self, name: str) -> str:
         """An unused name for an operation."""
-        return _unused(name, self._ops)
+        return unused_name(name, self._ops, first=1)
 
     def value(self, node: Any) -> Any:
         """The value of a node that was lowered before."""
@@ -531,15 +532,6 @@ def _shown_twice(graph: Any) -> frozenset[object]:
 
 def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
     return any(user not in done and user is not current for user in node.users)
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    unique, count = name, 0
-    while unique in taken:
-        count += 1
-        unique = f"{name}_{count}"
-    taken.add(unique)
-    return unique
 
 
 def _shape_env(gm: Any) -> Any:
