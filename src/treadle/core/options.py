@@ -139,7 +139,7 @@ class Options:
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"
         " once a graph has run twice (auto)",
-        Choice("auto", "c", "python"),
+        OneOf("auto", "c", "python"),
         "TREADLE_HOST",
     )
     cc: str | None = _option(

@@ -15,6 +15,7 @@ from typing import Any
 
 from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.codegen.host_c.instructions import (
+    AdoptedTensor,
     Allocate,
     CallLibrary,
     FlagArg,
@@ -24,14 +25,13 @@ from treadle.codegen.host_c.instructions import (
     LibraryArg,
     ListArg,
     LookAt,
-    Made,
     MaskArg,
     NumberArg,
     OptionalArg,
     OptionalListArg,
     PlaceIn,
     RunKernels,
-    Shape,
+    TensorShape,
     ViewArg,
     WholeArg,
 )
@@ -179,12 +179,12 @@ class _Writer:
                 lines.append(self._adopted(made, one.step))
         return lines
 
-    def _adopted(self, made: Made, step: int) -> str:
+    def _adopted(self, made: AdoptedTensor, step: int) -> str:
         given = f"n, {_shape(made.shape)}, &h[{made.handle}], &a[{made.slot}]"
         return f"    if (adopt({given})) {_fail(step)}"
 
 
-def _shape(shape: Shape) -> str:
+def _shape(shape: TensorShape) -> str:
     return f"{shape.dims}, n + {shape.at}"
 
 

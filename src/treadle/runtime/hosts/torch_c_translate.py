@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from treadle.codegen.host_c.instructions import (
+    AdoptedTensor,
     Allocate,
     CallLibrary,
     FlagArg,
@@ -24,19 +25,19 @@ from treadle.codegen.host_c.instructions import (
     LibraryArg,
     ListArg,
     LookAt,
-    Made,
     MaskArg,
     NumberArg,
     OptionalArg,
     OptionalListArg,
     PlaceIn,
     RunKernels,
-    Shape,
+    TensorShape,
     ViewArg,
     WholeArg,
 )
 from treadle.codegen.host_c.render import NEEDED
 from treadle.index import Symbol
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Call, Ref
 from treadle.memory.problem import ARENA
 from treadle.runtime.device_memory import Role, Span
@@ -51,7 +52,7 @@ from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.library_calls import Hole, LibraryCall, ViewHole
-from treadle.runtime.placed_layout import PlacedLayout, layout_at, number_at
+from treadle.runtime.placed_layout import layout_at, number_at
 from treadle.runtime.signature import Signature, TensorResult
 
 MOST_FUNCTIONS = 16
@@ -98,7 +99,7 @@ class Translation:
         names = dict.fromkeys([*kernel_storages, *self.memory.lives, ARENA])
         self.slots = {name: k for k, name in enumerate(names)}
         self.handles: dict[str, int] = {}
-        self.views: dict[tuple[int, int, Shape], int] = {}
+        self.views: dict[tuple[int, int, TensorShape], int] = {}
         self.functions: dict[str, int] = {}
         self.base = 1 + len(NEEDED) + MOST_FUNCTIONS
         self.numbers: list[int] = []
@@ -114,14 +115,16 @@ class Translation:
             self.numbers.extend(values)
         return self._known[values]
 
-    def sized(self, sizes: Sequence[int], strides: Sequence[int], element: torch.dtype) -> Shape:
+    def sized(
+        self, sizes: Sequence[int], strides: Sequence[int], element: torch.dtype
+    ) -> TensorShape:
         """A shape whose numbers are in the table."""
         code = type_code(element)
         if code is None:
             raise NotInC(f"the C interface has no element type {element}")
-        return Shape(len(sizes), self.at(*sizes, *strides, code))
+        return TensorShape(len(sizes), self.at(*sizes, *strides, code))
 
-    def shape_of(self, name: str) -> Shape:
+    def shape_of(self, name: str) -> TensorShape:
         """The shape of a storage."""
         layout = self.layouts[name]
         return self.sized(layout.sizes, layout.strides, self._element(name))
@@ -269,7 +272,7 @@ class Translation:
             return CallLibrary(function, (out, *args), (), k)
         return CallLibrary(function, tuple(args), tuple(self._made(call, op)), k)
 
-    def _made(self, call: LibraryCall, op: Call) -> Iterator[Made | None]:
+    def _made(self, call: LibraryCall, op: Call) -> Iterator[AdoptedTensor | None]:
         assert call.function in MAKING, "a function that writes gives nothing"
         names = dict(zip([position for position, _, _ in call.results], op.writes, strict=True))
         function: Any = call.function
@@ -278,7 +281,7 @@ class Translation:
             if name is None or name not in self.memory.lives:
                 yield None
             else:
-                yield Made(self._handle(name), self.slots[name], self.shape_of(name))
+                yield AdoptedTensor(self._handle(name), self.slots[name], self.shape_of(name))
 
     # -- arguments -------------------------------------------------------------------------
     def _arg(self, about: Any, value: Any, op: Call) -> LibraryArg:
