@@ -127,7 +127,7 @@ def test_a_step_that_cannot_be_read_names_its_place(text: str, expected: str) ->
 
 
 def test_what_was_decided_and_why_not_is_in_the_journal() -> None:
-    journal = Journal(level=2)
+    journal = Journal()
     ctx = Ctx(Options(), MACHINES, journal)
     PASSES["schedule-loops"].run(program_with(), ctx)
     exact = replace(program_with(), numerics=replace(program_with().numerics, reassociation=False))
