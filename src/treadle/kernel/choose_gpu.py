@@ -36,6 +36,8 @@ ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part", "bucketize", "inline_asm"
 
 def choose_gpu_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
     """The schedule of a nest on a GPU, and what it does or why there is none."""
+    if not program.numerics.reassociation or program.numerics.accumulation == "exact":
+        return (), no("KER007", nest=nest.name, reason="sums must be exact")
     for at in nest.body.walk():
         if at.stmt.op in ONE_BY_ONE:
             return (), no("KER007", nest=nest.name, reason=f"{at.stmt.op} goes one by one")
