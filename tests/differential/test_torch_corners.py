@@ -182,7 +182,8 @@ def test_parameters_given_new_data_have_memory_of_their_own() -> None:
         wanted, got = eager(y), ours(y)
         wanted.backward()
         got.backward()
-        torch.testing.assert_close(got, wanted)
+        # Numbers up to 48 that nearly cancel: their sum is as exact as they are.
+        torch.testing.assert_close(got, wanted, atol=2e-4, rtol=1e-5)
     torch.testing.assert_close(net.w.grad, eager.w.grad)
     torch.testing.assert_close(net.v.grad, eager.v.grad)
     assert net.w.untyped_storage().data_ptr() != net.v.untyped_storage().data_ptr()
