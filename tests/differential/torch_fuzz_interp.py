@@ -15,6 +15,7 @@ from torch_bounds import BoundedTensor, NoBoundError, bound_for_graph, further_o
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Built, Settings, compile_graph
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.ir.interp import RunError
 
 
@@ -23,7 +24,7 @@ def raised_by_torch(error: BaseException) -> bool:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     inside = files[files.index(compat.__file__) + 1 :]
     here = os.path.dirname(compat.__file__)
-    return not any(os.path.dirname(name) in (here, os.path.dirname(__file__)) for name in inside)
+    return not any(name.startswith((here, os.path.dirname(__file__))) for name in inside)
 
 
 class Watching:
@@ -46,7 +47,7 @@ class Watching:
                 forward=partial(self._compile, "forward"),
                 backward=partial(self._compile, "backward"),
                 inference=partial(self._compile, "graph"),
-                decompositions=decompositions(),
+                decompositions=decompositions(OwnSteps()),
             )
         except Exception as e:
             if isinstance(e, compat.FOR_DYNAMO) or not raised_by_torch(e):

@@ -25,7 +25,7 @@ from treadle.ir.interp.dtypes import Array
 from treadle.ir.program import Loop, Program
 from treadle.ir.text import show_program
 from treadle.ir.types import BufferKind
-from treadle.runtime import Spot, compile_program
+from treadle.runtime import Place, compile_program
 from treadle.testing.differential import out_of_bounds
 from treadle.testing.strategies import programs
 
@@ -116,7 +116,7 @@ def test_programs_that_crowd_one_storage_agree(program: Program) -> None:
 # ------------------------------------------------------------------------------ shared memory
 
 
-def shared_places(program: Program) -> dict[str, Spot]:
+def shared_places(program: Program) -> dict[str, Place]:
     """The tightest places liveness allows, by first fit: blocks are handed over and used again."""
     live = Liveness(program)
     at = {leaf: k for k, step in enumerate(live.order()) for leaf in step}
@@ -126,11 +126,11 @@ def shared_places(program: Program) -> dict[str, Spot]:
     for row in live.ranges():
         if row.block is not None and row.last is not None:
             blocks.setdefault(row.block, []).append(row)
-    spots: dict[str, Spot] = {}
+    spots: dict[str, Place] = {}
     placed: list[tuple[int, int, int, int]] = []
     for block, rows in blocks.items():
         if block in inputs:
-            spots.update({r.storage: Spot(block, 0) for r in rows if r.storage != block})
+            spots.update({r.storage: Place(block, 0) for r in rows if r.storage != block})
             continue
         begin = min(at[r.first] for r in rows if r.first is not None)
         end = max(at[r.last] for r in rows if r.last is not None)
@@ -142,7 +142,7 @@ def shared_places(program: Program) -> dict[str, Spot]:
         ):
             offset += 64
         placed.append((begin, end, offset, size))
-        spots.update({r.storage: Spot("arena", offset) for r in rows})
+        spots.update({r.storage: Place("arena", offset) for r in rows})
     return spots
 
 

@@ -101,7 +101,7 @@ def derive_bounds(
         for name in program.inputs:
             memory.define(name)
         for name, array in arrays.items():
-            check_shape(program.by_name[name], memory.window(name).sizes, array)
+            check_shape(program.by_name[name], memory.layout(name).sizes, array)
             memory.tensor(name)[...] = array
             errors.fill(name, np.asarray((input_errors or {}).get(name, 0.0)))
         for op in program.leaves:

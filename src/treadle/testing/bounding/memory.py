@@ -82,7 +82,7 @@ class Errors:
         self.write(name, Spread.of(current.error), touched)
 
     def _shaped(self, name: str, row: Array, copy: bool = True) -> Array:
-        at = self.memory.window(name)
+        at = self.memory.layout(name)
         if 0 in at.sizes:
             return np.zeros(at.sizes, row.dtype)
         steps = [s * row.itemsize for s in at.strides]

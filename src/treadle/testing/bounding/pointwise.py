@@ -206,7 +206,7 @@ DECISIONS: Mapping[str, Decision] = {
 def _where(p: Pointwise) -> Spread:
     """What is chosen; where the choice is open, what either would give."""
     assert isinstance(p.result, DType)
-    assert not isinstance(p.found, tuple)
+    assert not isinstance(p.found, tuple), "it has one result"
     value = p.found.astype(np.float64)
     choice = p.values[0].astype(bool)
     parts = []
@@ -222,7 +222,7 @@ def _where(p: Pointwise) -> Spread:
 
 def _nextafter(p: Pointwise) -> Spread:
     assert isinstance(p.result, DType)
-    assert not isinstance(p.found, tuple)
+    assert not isinstance(p.found, tuple), "it has one result"
     start, error = converted(p.values[0], p.spreads[0].error, p.result)
     total = error + p.spreads[1].error
     step = 2 * ulp(np.abs(start.astype(np.float64)) + error, p.result)
@@ -231,7 +231,7 @@ def _nextafter(p: Pointwise) -> Spread:
 
 def _ldexp(p: Pointwise) -> Spread:
     assert isinstance(p.result, DType)
-    assert not isinstance(p.found, tuple)
+    assert not isinstance(p.found, tuple), "it has one result"
     xs = [v.astype(np.float64) for v in p.values]
     errors = [s.error for s in p.spreads]
     wide = VALUES["ldexp"](*xs)
@@ -266,7 +266,7 @@ def pointwise_spread(p: Pointwise) -> Spread | tuple[Spread, ...]:
     if p.name in OWN:
         return OWN[p.name](p)
     assert isinstance(p.result, DType)
-    assert not isinstance(p.found, tuple)
+    assert not isinstance(p.found, tuple), "it has one result"
     common = promote_all(list(p.types))
     if POINTWISE[p.name].result == "float":
         common = as_float(common)

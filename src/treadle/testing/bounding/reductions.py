@@ -54,7 +54,7 @@ class Rows:
     @property
     def result(self) -> Array:
         """The only result."""
-        assert not isinstance(self.found, tuple)
+        assert not isinstance(self.found, tuple), "it has one result"
         return self.found
 
     @property

@@ -79,7 +79,7 @@ class BoundRun(BodyRun):
         """Remember the error of %at, in the shape of its value."""
         value = self.values[at]
         if isinstance(value, tuple):
-            assert not isinstance(found, Spread)
+            assert not isinstance(found, Spread), "it has several results"
             pairs = zip(found, value, strict=True)
             self.spreads[at] = tuple(spread.like(part) for spread, part in pairs)
         else:
@@ -168,7 +168,7 @@ def _load(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
 def _bucketize(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     """Certain if the least and the largest that everything can be lead to one place."""
     name, right = str(stmt.attr("buffer")), bool(stmt.attr("right"))
-    window = run.memory.window(name)
+    window = run.memory.layout(name)
     step = window.strides[-1] if window.strides else 1
     index = window.offset + step * np.arange(int(run.index(stmt.attr("size")).flat[0]))
     value, given = run.single(stmt.args[0]), run.type_of(stmt.args[0])
@@ -248,7 +248,7 @@ def _over(run: BoundRun, stmt: Stmt, at: int, axes: list[int]) -> Spreads:
 
     spreads = [Spread(*[row(part) for part in run.spread(a)]) for a in stmt.args]
     to = to[0] if isinstance(to, tuple) else to
-    assert to is not None
+    assert to is not None, "a reduction has a type"
     results = tuple(map(one, found)) if isinstance(found, tuple) else one(found)
     rule = REDUCTION_SPREADS[kind]
     made = rule(Rows([row(v) for v in values], spreads, to, results, run.numerics))

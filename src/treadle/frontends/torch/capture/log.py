@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from treadle.core.journal import Event
+from treadle.core.options import Options
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.report.memory import graph_memory
 from treadle.ir.text import show_program
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
     from treadle.frontends.torch.capture.compile import Built
 
 
-def wants_decisions() -> bool:
-    """Whether single decisions are to be kept, not only counted."""
-    return compat.artifact_log("fusion") is not None
+def with_what_logs_need(options: Options) -> Options:
+    """The options with which graphs are compiled: a log of decisions needs them all kept.
+
+    Asked once, before anything is compiled: from there on the options alone say what is done.
+    """
+    if compat.artifact_log("fusion") is None:
+        return options
+    return options.with_(explain=True)
 
 
 def show(built: Built) -> None:
@@ -55,7 +61,7 @@ def trace(built: Built) -> None:
 
 
 def _memory_json(built: Built) -> str:
-    return json.dumps(graph_memory(built.name, built.runner).to_json())
+    return json.dumps(graph_memory(built).to_json())
 
 
 def decision_line(event: Event) -> str:
@@ -73,7 +79,7 @@ def schedule_lines(built: Built) -> Iterator[str]:
         origins = dict.fromkeys(o for leaf in op.leaves for o in leaf.origins)
         what = f" = {' + '.join(members)}" if members != [op.name] else ""
         yield f"  {type(op).__name__:<8} {op.name}{what}   <- {', '.join(origins)}"
-    memory = graph_memory(built.name, built.runner)
+    memory = graph_memory(built)
     yield (
         f"  peak {memory.peak_bytes} bytes at {memory.peak_at} (no plan of this order is below"
         f" {memory.lower_bound}), arena {memory.arena_bytes}"

@@ -43,7 +43,7 @@ class GraphBreak:
 G = TypeVar("G", "GraphMemory", "GraphReport")
 
 
-class Report(Page, Generic[G]):
+class ModelReport(Page, Generic[G]):
     """What `plan`, `explain` and `.memory` have in common: graphs by number and by name, tables."""
 
     graphs: Sequence[G]
@@ -91,7 +91,7 @@ class Report(Page, Generic[G]):
         }
 
 
-class MemoryFigures(Report[GraphMemory]):
+class MemoryFigures(ModelReport[GraphMemory]):
     """What can be asked about the memory of several graphs."""
 
     def sections(self) -> Iterator[Section]:
@@ -158,7 +158,7 @@ class GraphReport(Page):
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Report[GraphReport]):
+class Explanation(ModelReport[GraphReport]):
     """How a function was captured and scheduled."""
 
     graphs: tuple[GraphReport, ...]
@@ -211,7 +211,7 @@ class Recorder(MemoryFigures):
     @property
     def graphs(self) -> tuple[GraphMemory, ...]:  # type: ignore[override]
         """The memory of every graph so far."""
-        return tuple(graph_memory(b.name, b.runner) for b in self.built)
+        return tuple(graph_memory(b) for b in self.built)
 
     def report(self) -> MemoryReport:
         """The memory of all graphs so far, as data."""
@@ -301,7 +301,7 @@ def graph_report(built: Built) -> GraphReport:
         name=built.name,
         before=figures(built.lowered.program, OURS),
         after=figures(built.scheduled.kernels, OURS),
-        memory=graph_memory(built.name, built.runner),
+        memory=graph_memory(built),
         lowered=built.lowered.lowered,
         fallbacks=tuple((name, why, n) for (name, why), n in sorted(calls.items())),
         refused={code: n for code, n in counts.items() if not _agrees(code)},

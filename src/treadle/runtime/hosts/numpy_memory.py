@@ -11,7 +11,7 @@ from treadle.ir.program import Program
 from treadle.ir.types import DType
 
 
-class Rows(Memory):
+class PlacedMemory(Memory):
     """Storages that lie where they are put; what a compiled program reads is not tracked."""
 
     def __init__(self, program: Program, sizes: Mapping[Symbol, int], poisoned: bool) -> None:
@@ -20,7 +20,7 @@ class Rows(Memory):
 
     def nbytes(self, storage: str) -> int:
         """The bytes a storage needs."""
-        return self.window(storage).span * self.buffer(storage).dtype.itemsize
+        return self.layout(storage).span * self.buffer(storage).dtype.itemsize
 
     def put(self, storage: str, raw: Array, is_fresh: bool = True) -> None:
         """Let a storage lie in the given bytes; poisoned, if asked for, where nobody else is."""
