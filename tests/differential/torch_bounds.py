@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from treadle.frontends.torch.capture.compile import Built
-from treadle.frontends.torch.lowering.calls import Hole, TorchCall, Window
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.values import Realised
 from treadle.index import Expr, evaluate
@@ -24,6 +23,7 @@ from treadle.ir.interp.externs import base_name
 from treadle.ir.interp.memory import Memory
 from treadle.ir.program import Call, Program, Ref
 from treadle.ir.types import DType, Layout
+from treadle.runtime.library_calls import Hole, LibraryCall, ViewHole
 from treadle.testing.bounding.rounding import UNIT_F32, UNIT_F64, growth
 from treadle.testing.error_bound import Bounds, CallAtWork, derive_bounds
 
@@ -31,7 +31,7 @@ LINEAR = ("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "addmv", "convolution")
 """Operators that are linear in each argument: absolute arguments give the sum of sizes."""
 MORE_ROUNDINGS = 4
 PLAIN_ARGUMENTS = (
-    Hole, Window, bool, int, float, str, type(None),
+    Hole, ViewHole, bool, int, float, str, type(None),
     torch.dtype, torch.layout, torch.device, torch.memory_format,
 )  # fmt: skip
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -134,20 +134,20 @@ class _Calls:
 
     def invoke(
         self,
-        call: TorchCall,
+        call: LibraryCall,
         op: Call,
         tensor: Callable[[str, Layout], Any],
         memory: Memory,
         positive: bool = False,
     ) -> Any:
         def fill(arg: Any) -> Any:
-            if isinstance(arg, Hole | Window):
+            if isinstance(arg, Hole | ViewHole):
                 given = op.args[arg.position]
                 if isinstance(given, Expr):
                     return int(evaluate(given, memory.sizes))
                 assert isinstance(given, Ref)
                 layout = (
-                    arg.layout if isinstance(arg, Window) else memory.buffer(given.buffer).layout
+                    arg.layout if isinstance(arg, ViewHole) else memory.buffer(given.buffer).layout
                 )
                 return tensor(given.buffer, layout)
             if isinstance(arg, list | tuple):
@@ -160,7 +160,7 @@ class _Calls:
         return call.function(*[fill(a) for a in call.args], **named)
 
 
-def _is_plain(call: TorchCall) -> bool:
+def _is_plain(call: LibraryCall) -> bool:
     """Whether a call is a function of tensors and numbers that gives tensors."""
     if RANDOM in getattr(call.function, "tags", ()):
         return False
