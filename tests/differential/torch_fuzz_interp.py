@@ -17,6 +17,7 @@ from treadle.frontends.torch.capture.compile import Settings, compile_graph
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.graph import Lowered
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.values import Realised
 from treadle.index import evaluate
 from treadle.ir.interp import run
@@ -46,9 +47,9 @@ class Watching:
             return compat.aot_compile(
                 gm,
                 inputs,
-                forward=partial(self._compile, "forward"),
-                backward=partial(self._compile, "backward"),
-                inference=partial(self._compile, "graph"),
+                forward=partial(self._compile, GraphKind.FORWARD),
+                backward=partial(self._compile, GraphKind.BACKWARD),
+                inference=partial(self._compile, GraphKind.INFERENCE),
                 decompositions=decompositions(OwnSteps()),
             )
         except Exception as e:
@@ -57,11 +58,11 @@ class Watching:
             self.uncaptured += 1  # like the backend: what torch cannot capture, torch runs
             return gm  # type: ignore[no-any-return]
 
-    def _compile(self, name: str, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _compile(self, kind: GraphKind, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         seen: list[Lowered] = []
-        donated = compat.donated_inputs() if name == "backward" else ()
+        donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
         settings = replace(self.settings, observe=seen.append)
-        compiled = compile_graph(gm, name, settings, donated)
+        compiled = compile_graph(gm, kind, settings, donated)
         self.graphs += 1
         if not seen or seen[-1].calls:
             return compiled

@@ -28,6 +28,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture import log
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
 from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.running.runner import Runner
@@ -131,7 +132,7 @@ class _ByText:
 
 def compile_graph(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: Sequence[int] = (),
     saved: Saved | None = None,
@@ -141,17 +142,19 @@ def compile_graph(
     if where is not None:
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
     try:
-        built = _build(gm, name, settings, donated, saved or Saved())
+        built = _build(gm, kind, settings, donated, saved or Saved())
     except NoMachineCode as e:
         if settings.wants_errors:
-            raise CompileError(f"graph '{name}' cannot be compiled: {e}", code="TOR003") from e
+            raise CompileError(
+                f"graph '{kind.value}' cannot be compiled: {e}", code="TOR003"
+            ) from e
         return _eager(gm, "TOR003", str(e))
     except Exception as e:
         reason = _in_one_line(e)
         line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
         if settings.wants_errors:
             place = f" (at {line})" if line else ""
-            message = f"graph '{name}' cannot be compiled{place}: {reason}"
+            message = f"graph '{kind.value}' cannot be compiled{place}: {reason}"
             raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
         return _eager(gm, "TOR001", reason, line, again)
     log.show(built)
@@ -162,29 +165,30 @@ def compile_graph(
 
 def _build(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: Sequence[int],
     saved: Saved,
 ) -> Built:
     began = time.perf_counter()
-    part = partial(compile_graph, name="graph", settings=settings)
-    lowered = lower_graph(gm, name, donated, part)
+    part = partial(compile_graph, kind=GraphKind.INFERENCE, settings=settings)
+    lowered = lower_graph(gm, kind, donated, part)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
     if settings.observe is not None:
         settings.observe(lowered)
     runner = make_runner(lowered, settings)
-    runner.owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
+    is_backward = kind is GraphKind.BACKWARD
+    runner.owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
     runner.provenance = Provenance(
-        gm.graph, settings.called_from, () if name == "backward" else saved.inputs, saved.forward
+        gm.graph, settings.called_from, () if is_backward else saved.inputs, saved.forward
     )
-    if name == "forward":
+    if kind is GraphKind.FORWARD:
         saved.forward = runner.provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
     made = _made(_ByText(lowered.program), settings.options)
-    return Built(name, lowered, made.scheduled, runner, time.perf_counter() - began)
+    return Built(kind.value, lowered, made.scheduled, runner, time.perf_counter() - began)
 
 
 def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:

@@ -22,6 +22,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.graph import lower_graph
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.running.memory_lives import RunShape, spots_at
 from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.running.memory_plan import plan_run
@@ -91,22 +92,22 @@ def _peak(
     settings: Settings,
 ) -> int:
     """The most bytes that a run of one of the two graphs is predicted to hold."""
-    there, kept = predicted(forward, "forward", settings)
+    there, kept = predicted(forward, GraphKind.FORWARD, settings)
     donated = _donated(forward, backward, shown)
-    back, _ = predicted(backward, "backward", settings, donated, kept)
+    back, _ = predicted(backward, GraphKind.BACKWARD, settings, donated, kept)
     return max(there, back)
 
 
 def predicted(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: tuple[int, ...] = (),
     kept: dict[str, Owner] | None = None,
 ) -> tuple[int, dict[str, Owner]]:
     """The peak of a graph, planned but not compiled, and the owners of what it gives."""
     gm = _copied(gm)
-    lowered = lower_graph(gm, name, donated)
+    lowered = lower_graph(gm, kind, donated)
     program = schedule(lowered.program, settings.options).kernels
     owners = owners_of_inputs(gm, lowered, kept or {})
     values = {s: hint(s) for s in program.sizes}

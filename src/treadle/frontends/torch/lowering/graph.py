@@ -15,6 +15,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.compat import storage_key
 from treadle.frontends.torch.lowering.calls import TorchCall, add_call, held
 from treadle.frontends.torch.lowering.eager_types import refused_type
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node
 from treadle.frontends.torch.lowering.origins import origins_of
 from treadle.frontends.torch.lowering.owners import ask_owners
@@ -53,6 +54,7 @@ from treadle.ir.types import DType, Layout
 class Lowered:
     """A program and what running it on torch tensors needs besides."""
 
+    kind: GraphKind
     program: Program
     calls: dict[str, TorchCall]
     tensors: list[tuple[int, str]]
@@ -75,7 +77,7 @@ class Lowered:
 
 def lower_graph(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind = GraphKind.INFERENCE,
     donated: Sequence[int] = (),
     compile_part: Compile | None = None,
 ) -> Lowered:
@@ -88,7 +90,7 @@ def lower_graph(
     banned: dict[str, str] = {}
     while True:
         try:
-            return GraphLowering(gm, name, donated, banned, compile_part).run()
+            return GraphLowering(gm, kind, donated, banned, compile_part).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
@@ -101,14 +103,14 @@ class GraphLowering:
     def __init__(
         self,
         gm: torch.fx.GraphModule,
-        name: str,
+        kind: GraphKind,
         donated: Sequence[int] = (),
         banned: Mapping[str, str] | None = None,
         compile_part: Compile | None = None,
     ) -> None:
         self.compile_part = compile_part
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
-        self.builder = ProgramBuilder(name, numerics=TORCH)
+        self.builder = ProgramBuilder(kind.value, numerics=TORCH)
         self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, TorchCall] = {}
@@ -121,7 +123,7 @@ class GraphLowering:
         self._held_by: dict[object, tuple[Realised, Any]] = {}
         self._shown: frozenset[object] | None = None
         self._position = 0
-        self.out = Lowered(Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
+        self.out = Lowered(kind, Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
 
     # -- names and values ------------------------------------------------------------------
     def fresh(self, name: str) -> str:
@@ -390,7 +392,7 @@ class GraphLowering:
     def output(self, node: Any) -> None:
         """What the graph returns; each buffer with torch's own strides."""
         results = node.args[0]
-        is_backward = self.builder.name == "backward"
+        is_backward = self.out.kind is GraphKind.BACKWARD
         of_inputs = frozenset() if is_backward else compat.results_that_show_inputs()
         made: dict[tuple[Any, bool], Any] = {}
         for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):

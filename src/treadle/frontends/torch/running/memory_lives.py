@@ -45,10 +45,6 @@ WorkStep: TypeAlias = "Launch | CallStep | WaitStep | TakeStep | ClearStep"
 """A step that runs something."""
 
 
-INFERENCE = "graph"
-"""The name of graphs without gradients. Their results may be views, as in eager mode."""
-
-
 class Role(Enum):
     """Whose memory a storage lies in, before anything is planned."""
 

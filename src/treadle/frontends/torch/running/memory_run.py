@@ -17,8 +17,9 @@ import torch
 
 from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.promotion import TORCH_TYPES
-from treadle.frontends.torch.running.memory_lives import INFERENCE, Role, RunShape, Spot
+from treadle.frontends.torch.running.memory_lives import Role, RunShape, Spot
 from treadle.frontends.torch.running.memory_plan import RunPlan
 from treadle.memory.from_program import CPU_ALIGNMENT
 from treadle.memory.problem import ARENA
@@ -107,7 +108,7 @@ class Homes:
                 found.setdefault(span.last, []).extend([name, *plan.tenants.get(name, [])])
         if plan.arena is not None:
             found.setdefault(plan.arena.last, []).extend(plan.tenants[ARENA])
-        if self.shape.program.name == INFERENCE:
+        if self.shape.lowered.kind is GraphKind.INFERENCE:
             # The caller may have given inputs away; we need not be the one who keeps them. With
             # gradients torch says which (they are donated), and predictions are exact.
             for name in self.shape.inputs - self.shape.outputs:

@@ -21,10 +21,10 @@ from treadle.core.errors import TreadleError
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.calls import Held, Hole, TorchCall, ViewHole, moves
 from treadle.frontends.torch.lowering.graph import Lowered
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance
 from treadle.frontends.torch.lowering.values import Opaque, Realised
 from treadle.frontends.torch.running.memory_lives import (
-    INFERENCE,
     WRITES_WHERE_TOLD,
     RunShape,
     Spot,
@@ -347,7 +347,8 @@ class Bound:
             if value.layout == value.buffer.layout and name not in self._given:
                 self._given.add(name)
                 return lambda memory: memory.tensors[name]
-            is_inference = self.program.name == INFERENCE and name not in self.shape.inputs
+            kind = self.shape.lowered.kind
+            is_inference = kind is GraphKind.INFERENCE and name not in self.shape.inputs
             look = compat.view_of if is_inference else compat.reinterpret
             return self._window(name, value.layout, look)
         if isinstance(value, Opaque):
