@@ -108,7 +108,9 @@ def _backend(clock: Clock, built: list[Any]) -> Callable[..., Any]:
 
     def watch_calls(lowered: Any) -> None:
         for call in lowered.calls.values():
-            call.function = clock.timed(f"call {call.function}", call.function)
+            name = f"call {call.function}"
+            call.function = clock.timed(name, call.function)
+            call.into = call.into and clock.timed(name, call.into)
 
     settings = Settings(Options.from_env(), strict=True, observe=watch_calls, report=built.append)
     return partial(compile_with, settings)
@@ -116,14 +118,14 @@ def _backend(clock: Clock, built: list[Any]) -> Callable[..., Any]:
 
 def _watch_compiling(stack: ExitStack, clock: Clock) -> None:
     from treadle.frontends.torch.capture import compile as compiling
-    from treadle.frontends.torch.running.runner import Runner
-    from treadle.runtime import launch
+    from treadle.runtime import kernels
+    from treadle.runtime.hosts.torch_cpu import Runner
 
     for home, attribute, name in (
         (compiling, "lower_graph", "lower"),
         (compiling, "schedule", "schedule"),
         (compiling, "compile_program", "generate C"),
-        (launch, "compile_shared", "C compiler"),
+        (kernels, "compile_shared", "C compiler"),
         (Runner, "bound", "memory plan"),
     ):
         stack.enter_context(
@@ -132,7 +134,7 @@ def _watch_compiling(stack: ExitStack, clock: Clock) -> None:
 
 
 def _watch_kernels(stack: ExitStack, clock: Clock, built: list[Any]) -> None:
-    from treadle.runtime.launch import Kernels
+    from treadle.runtime.kernels import Kernels
 
     whole = Kernels.launch
 

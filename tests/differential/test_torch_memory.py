@@ -24,10 +24,9 @@ import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
-from treadle.frontends.torch.running.memory_lives import Role  # noqa: E402
-from treadle.frontends.torch.running.memory_plan import RunPlan  # noqa: E402
-from treadle.frontends.torch.running.runner import Runner  # noqa: E402
 from treadle.memory.problem import ARENA  # noqa: E402
+from treadle.runtime.device_memory import DeviceMemory, Role  # noqa: E402
+from treadle.runtime.hosts.torch_cpu import Runner  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -39,7 +38,7 @@ class Watch:
     """Graphs as they are compiled, and the plan of every run in order."""
 
     built: list[Built] = field(default_factory=list)
-    plans: list[RunPlan] = field(default_factory=list)
+    plans: list[DeviceMemory] = field(default_factory=list)
 
     def compiled(self, function: Callable[..., Any], **rest: Any) -> Callable[..., Any]:
         settings = Settings(Options.from_env(), True, report=self.built.append)
@@ -56,7 +55,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     seen, run = Watch(), Runner.__call__
 
     def marked(self: Runner, args: list[Any]) -> Any:
-        seen.plans.append(self._bound(self._sizes(args)).plan)
+        seen.plans.append(self._bound(self._sizes(args)).memory)
         torch.empty(MARK, dtype=torch.uint8)
         try:
             return run(self, args)
@@ -189,7 +188,7 @@ def test_the_arena_is_smaller_than_the_temporaries_in_it(watch: Watch) -> None:
     given = inputs_of("layers", False)
     watch.compiled(layers)(*given)
     (plan,) = watch.plans
-    inside = [plan.lives[name].bytes for name in plan.tenants[ARENA]]
+    inside = [plan.lives[name].bytes for name in plan.suballocations[ARENA]]
     assert 0 < plan.arena_bytes < sum(inside)
 
 
@@ -225,7 +224,7 @@ def test_a_backward_graph_lives_in_what_the_forward_graph_saved(watch: Watch) ->
     plan = watch.plans[1]
     donated = [n for n, life in plan.lives.items() if life.role is Role.DONATED]
     assert donated
-    assert any(name in plan.tenants for name in donated)
+    assert any(name in plan.suballocations for name in donated)
 
 
 def backward_of(watch: Watch, case: str) -> tuple[Runner, list[Any], list[Any]]:

@@ -9,16 +9,7 @@ from collections.abc import Iterator, Mapping
 from house_tree import Module, all_modules
 
 # Name -> why two classes may have it. Stale entries fail a test.
-SHARED_NAMES: Mapping[str, str] = {
-    "Access": "of an analysis, of a body that is judged for vectors: the latter is new",
-    "Block": "bytes of a memory problem, lines of C: the writer of C is being rewritten",
-    "Life": "of a step list, of a run: one of the two goes with the second run planner",
-    "Memory": "of the interpreter, of a run on torch tensors: the latter moves to runtime/",
-    "Part": "of a graph, of a loop that was split: loop schedules are new",
-    "Pass": "of the pipeline, over inner loops: stages of kernels are being rewritten",
-    "Stage": "of the pipeline, a step of a loop schedule: loop schedules are new",
-    "Spot": "of an arena, of a layout: both go with the second run planner",
-}
+SHARED_NAMES: Mapping[str, str] = {}
 
 # The table of attributes is theirs; kernels and the writer of C are being rewritten.
 MAY_COUNT_ATTRIBUTES = ("ir/body.py", "kernel/", "codegen/")

@@ -1,71 +1,20 @@
-"""What a program does on the host, step by step, whatever the target of its kernels.
+"""What a program is made of when it is to run: operations one by one, and the kernels among them.
 
-    alloc t        launch k0_softmax(x, t)        call aten.mm(t, w) -> y        free t
+    program    op 0 kernel softmax      op 1 aten.mm      op 2 kernel relu
+    kernels    k0_softmax                                 k1_relu
 
-Buffers are named by the storage they live in. A generator turns each `KernelPlan` into a
-`KernelSource`; a runtime walks the steps.
+Every operation of the program here is one step of a run. A generator turns each `KernelPlan` into
+a `KernelSource`; what memory the steps need and when is for the planner of launches to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import cached_property
 
 from treadle.index import Symbol
-from treadle.ir.program import Call, MultiOutput, Nest, Nop, Program, Wait
-
-
-@dataclass(frozen=True)
-class Alloc:
-    """From here on the storage is in use."""
-
-    storage: str
-
-
-@dataclass(frozen=True)
-class Free:
-    """From here on nobody looks at the storage again."""
-
-    storage: str
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Run a kernel."""
-
-    kernel: str
-
-
-@dataclass(frozen=True)
-class CallStep:
-    """Call something opaque: a library, a template, a user's kernel, a collective."""
-
-    op: Call
-
-
-@dataclass(frozen=True)
-class WaitStep:
-    """Wait for a collective."""
-
-    op: Wait
-
-
-@dataclass(frozen=True)
-class TakeStep:
-    """Take a tensor out of a tuple."""
-
-    op: MultiOutput
-
-
-@dataclass(frozen=True)
-class ClearStep:
-    """Buffers begin anew without a value."""
-
-    op: Nop
-
-
-HostStep: TypeAlias = "Alloc | Free | Launch | CallStep | WaitStep | TakeStep | ClearStep"
+from treadle.ir.program import Nest, Program
 
 
 @dataclass(frozen=True)
@@ -92,13 +41,14 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class HostProgram:
-    """The steps of a program and the kernels they launch."""
+    """A program whose operations are the steps of a run, and the kernels that some of them are."""
 
     program: Program
-    steps: tuple[HostStep, ...]
     kernels: tuple[KernelPlan, ...]
+    launches: Mapping[str, str]
+    """Operation -> the name of its kernel, for those that are launches."""
 
-    @property
-    def storages(self) -> tuple[str, ...]:
-        """Storages that are allocated, in order of their first use."""
-        return tuple(s.storage for s in self.steps if isinstance(s, Alloc))
+    @cached_property
+    def kernel_by_name(self) -> Mapping[str, KernelPlan]:
+        """The kernels by name."""
+        return {plan.name: plan for plan in self.kernels}

@@ -1,25 +1,15 @@
-"""From a program of kernels to host steps: what is launched and called, in order, who lives when.
+"""From a program of kernels to the operations a host carries out, one step each.
 
 A program that still has loops and groups gets its kernels first (see `kernel.build`). Around a
-library call a template's nests are launches of their own.
+library call a template's nests are launches of their own; what is only kept side by side is taken
+apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from treadle.codegen.host import (
-    Alloc,
-    CallStep,
-    ClearStep,
-    Free,
-    HostProgram,
-    HostStep,
-    KernelPlan,
-    Launch,
-    TakeStep,
-    WaitStep,
-)
+from treadle.codegen.host import HostProgram, KernelPlan
 from treadle.codegen.names import Names
 from treadle.ir.effects import effects
 from treadle.ir.program import (
@@ -37,25 +27,26 @@ from treadle.ir.program import (
     UserKernel,
     Wait,
 )
-from treadle.ir.types import BufferKind
 from treadle.kernel.build import with_kernels
 
 
 def lower(program: Program) -> HostProgram:
-    """The host steps of a program, allocation included."""
+    """The program as steps, and the kernels they launch."""
     lowering = _Lowering(with_kernels(program))
     for op in lowering.program.ops:
         lowering.add(op)
-    return HostProgram(lowering.program, tuple(lowering.with_lives()), tuple(lowering.kernels))
+    apart = lowering.program.with_ops(tuple(lowering.ops))
+    return HostProgram(apart, tuple(lowering.kernels), lowering.launches)
 
 
 class _Lowering:
-    """Steps so far, each with the storages it touches."""
+    """The steps so far, and the kernels among them."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.names = program, Names()
         self.kernels: list[KernelPlan] = []
-        self.steps: list[tuple[HostStep, tuple[str, ...]]] = []
+        self.launches: dict[str, str] = {}
+        self.ops: list[Operation] = []
 
     def add(self, op: Operation) -> None:
         """Append the steps of one operation."""
@@ -63,77 +54,52 @@ class _Lowering:
 
     def members(self, op: Operation) -> None:
         """Append the steps of every member of a group."""
-        assert isinstance(op, Group)
+        assert isinstance(op, Group), f"'{op.name}' has no members"
         for m in op.members:
             self.add(m)
 
     def simple(self, op: Operation) -> None:
-        """Append the one step of an operation that is no kernel."""
-        self.steps.append((STEPS[type(op)](op), self._touched((op,))))
+        """Append an operation that is no kernel."""
+        self.ops.append(op)
 
     def kernel(self, op: Operation) -> None:
         """A kernel is one launch; one around a call is taken apart."""
-        assert isinstance(op, Kernel)
+        assert isinstance(op, Kernel), f"'{op.name}' is no kernel"
         nests = [m for m in op.members if isinstance(m, Nest)]
         if len(nests) < len(op.members):
             self.members(op)
         else:
-            self._launch(op, nests)
+            self._launch(op, op.shape, nests)
 
     def nest(self, op: Operation) -> None:
         """A nest beside a call is a launch by itself."""
-        assert isinstance(op, Nest)
-        self._launch(op, [op])
+        assert isinstance(op, Nest), f"'{op.name}' is no nest"
+        self._launch(op, "loop", [op])
 
-    def _touched(self, leaves: Sequence[Operation]) -> tuple[str, ...]:
-        names = [n for leaf in leaves for n in effects(leaf).touched]
+    def _touched(self, nests: Sequence[Nest]) -> tuple[str, ...]:
+        names = [n for nest in nests for n in effects(nest).touched]
         return tuple(dict.fromkeys(self.program.storage_of(n) for n in names))
 
-    def _launch(self, op: Operation, nests: Sequence[Nest]) -> None:
+    def _launch(self, op: Operation, shape: str, nests: Sequence[Nest]) -> None:
         plan = KernelPlan(
             name=self.names.fresh("k", op.name),
-            shape=op.shape if isinstance(op, Kernel) else "loop",
+            shape=shape,
             nests=tuple(nests),
             storages=self._touched(nests),
             sizes=self.program.sizes,
         )
         self.kernels.append(plan)
-        self.steps.append((Launch(plan.name), plan.storages))
-
-    # -- lives -----------------------------------------------------------------------------
-    def with_lives(self) -> Iterator[HostStep]:
-        """The steps, with each storage allocated before its first use and freed after its last."""
-        program = self.program
-        kept = {program.storage_of(n) for n in (*program.outputs, *program.inputs)}
-        last: dict[str, int] = {}
-        for k, (_, touched) in enumerate(self.steps):
-            last.update(dict.fromkeys(touched, k))
-        begun = {program.storage_of(n) for n in program.inputs}
-        for k, (step, touched) in enumerate(self.steps):
-            real = [s for s in touched if program.by_name[s].kind is BufferKind.TENSOR]
-            for s in real:
-                if s not in begun:
-                    begun.add(s)
-                    yield Alloc(s)
-            yield step
-            for s in real:
-                if last[s] == k and s not in kept:
-                    yield Free(s)
+        self.launches[op.name] = plan.name
+        self.ops.append(op)
 
 
-STEPS: Mapping[type[Operation], Callable[..., HostStep]] = {
-    Extern: CallStep,
-    Template: CallStep,
-    UserKernel: CallStep,
-    Collective: CallStep,
-    Wait: WaitStep,
-    MultiOutput: TakeStep,
-    Nop: ClearStep,
-}
-"""The step of every operation that is not a kernel."""
+SIMPLE: tuple[type[Operation], ...] = (
+    Extern, Template, UserKernel, Collective, Wait, MultiOutput, Nop,
+)  # fmt: skip
+"""Operations that are a step of their own and no kernel."""
 
 LOWERED: Mapping[type[Operation], Callable[[_Lowering, Operation], None]] = {
-    **dict.fromkeys(STEPS, _Lowering.simple),
+    **dict.fromkeys(SIMPLE, _Lowering.simple),
     Nest: _Lowering.nest,
     Kernel: _Lowering.kernel,
     Grouped: _Lowering.members,

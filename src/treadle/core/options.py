@@ -135,6 +135,13 @@ class Options:
         "TREADLE_COST_FILE",
     )
 
+    host: str = _option(
+        "auto",
+        "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"
+        " once a graph has run twice (auto)",
+        OneOf("auto", "c", "python"),
+        "TREADLE_HOST",
+    )
     cc: str | None = _option(
         None,
         "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",

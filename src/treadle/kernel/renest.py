@@ -81,18 +81,18 @@ class _Renesting:
         if late is None:
             return None
         middle, last = Rewriter(), Rewriter()
-        into_middle, into_last = BodySource(middle), BodySource(last)
+        rows, rest = BodySource(middle), BodySource(last)
         for top in self.tops:
-            stmt = top.stmt
+            stmt, number = top.stmt, top.number if OPS[top.stmt.op].produces else None
+            waits = bool(operands_of(stmt) & late)
             if stmt.op == "reduce":
-                self._total(middle, into_middle, last, into_last, top)
-            elif top.number in late or (not OPS[stmt.op].produces and not top.varies):
-                self._copy(into_last, top)
+                self._total(middle, rows, last, rest, top)
+            elif waits or (number is None and not top.varies):
+                self._copy(rest, top)
+            elif stmt.op == "reduce_part":
+                rows.take((Stmt("reduce", stmt.args, stmt.attrs[:2]),), number)
             else:
-                fresh = stmt
-                if stmt.op == "reduce_part":
-                    fresh = Stmt("reduce", stmt.args, stmt.attrs[:2])
-                into_middle.take((fresh,), top.number)
+                rows.take((stmt,), number)
         bodies = [Body(self.body.domain + self.rows, self.inner, middle.stmts)]
         if self.buffers:
             bodies.insert(0, self._first())
@@ -102,41 +102,32 @@ class _Renesting:
         return Renested(tuple(pure), tuple(self.buffers))
 
     def _late(self) -> set[int] | None:
-        """Numbers of what can be made only when the totals are known; None if rows need one."""
+        """Numbers of totals and of what is made with them; None if rows need one."""
         late: set[int] = set()
-        totals: set[int] = set()
         for top in self.tops:
+            waits = bool(operands_of(top.stmt) & late)
             if top.stmt.op == "reduce":
-                to = self.types[top.number]
-                kind = str(top.stmt.attr("kind"))
-                if kind not in MODES or not isinstance(to, DType):
+                to, kind = self.types[top.number], str(top.stmt.attr("kind"))
+                if waits or kind not in MODES or not isinstance(to, DType):
                     return None
                 if not to.is_float and kind in ("max", "min"):
                     return None
-                totals.add(top.number)
-                if operands_of(top.stmt) & (late | totals):
-                    return None
-            elif operands_of(top.stmt) & (late | totals):
+                late.add(top.number)
+            elif waits:
                 if top.varies or top.stmt.op == "reduce_part":
                     return None
-                if OPS[top.stmt.op].produces:  # a store has the number of the value behind it
+                if OPS[top.stmt.op].produces:
                     late.add(top.number)
         return late
 
     def _total(
-        self,
-        middle: Rewriter,
-        into_middle: BodySource,
-        last: Rewriter,
-        into_last: BodySource,
-        top: _Top,
+        self, middle: Rewriter, rows: BodySource, last: Rewriter, rest: BodySource, top: _Top
     ) -> None:
         to, kind = self.types[top.number], str(top.stmt.attr("kind"))
         assert isinstance(to, DType), "a total has one result"
         wide = DType.F64 if to.is_float else to
-        value = middle.emit(
-            Stmt("reduce", (into_middle.numbers[top.stmt.args[0]],), top.stmt.attrs)
-        )
+        added = rows.numbers[top.stmt.args[0]]
+        value = middle.emit(Stmt("reduce", (added,), top.stmt.attrs))
         if wide is not to:
             value = middle.emit(Stmt("cast", (value,), (wide,)))
         buffer = Buffer(self.name(), wide, self.layout, self.nest.device)
@@ -144,9 +135,8 @@ class _Renesting:
         self.kinds.append(kind)
         middle.emit(Stmt("store", (value,), (buffer.name, self.at, MODES[kind], False)))
         found = last.emit(Stmt("load", (), (buffer.name, self.at, False)))
-        if wide is not to:
-            found = last.emit(Stmt("cast", (found,), (to,)))
-        into_last.numbers[top.number] = found
+        made = found if wide is to else last.emit(Stmt("cast", (found,), (to,)))
+        rest.numbers[top.number] = made
 
     def _copy(self, source: BodySource, top: _Top) -> None:
         """Copy a statement, and before it what it uses."""
@@ -154,7 +144,7 @@ class _Renesting:
         for number in sorted(operands_of(top.stmt)):
             if number not in source.numbers and number in made:
                 self._copy(source, made[number])
-        source.take((top.stmt,), top.number)
+        source.take((top.stmt,), top.number if OPS[top.stmt.op].produces else None)
 
     def _first(self) -> Body:
         stmts: list[Stmt] = []

@@ -9,21 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+from treadle.memory.problem import ARENA, Place
 
 ALIGNMENT = 64
 
-ARENA = "arena"
 
-
-class Spot(NamedTuple):
-    """Where a storage lies: the arena or a host storage, and a byte offset."""
-
-    pool: str
-    offset: int
-
-
-Placement: TypeAlias = Mapping[str, Spot]
+Placement: TypeAlias = Mapping[str, Place]
 """Storage -> where it lies."""
 
 
@@ -31,33 +24,33 @@ Placement: TypeAlias = Mapping[str, Spot]
 class ArenaLayout:
     """Where storages lie, and how many bytes of the arena that takes."""
 
-    spots: Placement
+    places: Placement
     total: int
 
 
 def stacked_layout(sizes: Mapping[str, int], start: int = 0) -> ArenaLayout:
     """Every storage behind the one before, none shared."""
-    spots, end = {}, _aligned(start)
+    places, end = {}, _aligned(start)
     for name, size in sizes.items():
-        spots[name] = Spot(ARENA, end)
+        places[name] = Place(ARENA, end)
         end += _aligned(size)
-    return ArenaLayout(spots, end)
+    return ArenaLayout(places, end)
 
 
 def plan_layout(placement: Placement, sizes: Mapping[str, int]) -> ArenaLayout:
     """The places a plan gives; storages it leaves out come behind them."""
     known = {name: placement[name] for name in sizes if name in placement}
-    inside = [name for name, spot in known.items() if spot.pool == ARENA]
+    inside = [name for name, place in known.items() if place.pool == ARENA]
     end = max([known[name].offset + sizes[name] for name in inside], default=0)
     rest = stacked_layout({n: s for n, s in sizes.items() if n not in known}, end)
-    return ArenaLayout({**known, **rest.spots}, rest.total if rest.spots else end)
+    return ArenaLayout({**known, **rest.places}, rest.total if rest.places else end)
 
 
 def as_placement(plan: Any) -> Placement:
     """The placement in a planner's plan, or in a mapping from storages to offsets or places."""
     places = getattr(plan, "placements", plan)
     return {
-        name: Spot(ARENA, place) if isinstance(place, int) else Spot(place.pool, place.offset)
+        name: Place(ARENA, place) if isinstance(place, int) else Place(place.pool, place.offset)
         for name, place in places.items()
     }
 

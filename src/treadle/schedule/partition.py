@@ -19,6 +19,7 @@ from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.cost import internal_storages
 from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import boundary
+from treadle.analysis.live_table import live_table
 from treadle.analysis.liveness import Liveness
 from treadle.core.options import Options
 from treadle.core.verdict import YES, Verdict, check_rules, no
@@ -111,11 +112,14 @@ def _sizes(program: Program, leaf: Operation) -> set[Symbol]:
 
 def partitions(program: Program) -> list[Partition]:
     """The partitions of the program in its present order."""
+    return _signed(program, _runs(program))
+
+
+def _runs(program: Program) -> list[tuple[bool, list[Operation]]]:
+    """Operations of one kind that follow each other."""
     kinds = program.derive(_kinds)
-    found = []
-    for recorded, run in groupby(program.ops, key=lambda op: kinds[op.name]):
-        found.append((recorded, list(run)))
-    return _signed(program, found)
+    runs = groupby(program.ops, key=lambda op: kinds[op.name])
+    return [(recorded, list(run)) for recorded, run in runs]
 
 
 def _kinds(program: Program) -> dict[str, bool]:
@@ -133,28 +137,28 @@ def _kinds(program: Program) -> dict[str, bool]:
 
 def _signed(program: Program, runs: list[tuple[bool, list[Operation]]]) -> list[Partition]:
     """The runs with what goes in, comes out and dies."""
-    edge = program.derive(boundary)
-    touched = [_storages(program, ops) for _, ops in runs]
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for k, (names, _) in enumerate(touched):
-        for s in names:
-            first.setdefault(s, k)
-            last[s] = k
+    edge, table = program.derive(boundary), live_table(program)
+    run_of = [k for k, (_, ops) in enumerate(runs) for _ in ops]
+    ends: dict[int, list[str]] = {}
+    for row in table.rows.values():
+        if row.is_freeable and row.last >= 0:
+            ends.setdefault(run_of[row.last], []).append(row.storage)
     found = []
     for k, (recorded, ops) in enumerate(runs):
-        names, changed = touched[k]
+        names, changed = _storages(program, ops)
+        rows = [table.rows[s] for s in names if s in table.rows]
         found.append(
             Partition(
                 ops=tuple(op.name for op in ops),
                 recorded=recorded,
-                inputs=tuple(s for s in names if first[s] < k or s in edge.inputs),
+                inputs=tuple(r.storage for r in rows if r.first < 0 or run_of[r.first] < k),
                 outputs=tuple(
-                    s
-                    for s in names
-                    if s in changed and (last[s] > k or s in edge.outputs or s in edge.inputs)
+                    r.storage
+                    for r in rows
+                    if r.storage in changed
+                    and (run_of[r.last] > k or r.storage in edge.outputs or r.first < 0)
                 ),
-                frees=tuple(s for s in names if last[s] == k and _may_die(s, program)),
+                frees=tuple(ends.get(k, ())),
             )
         )
     return found
@@ -174,11 +178,6 @@ def _storages(program: Program, ops: Iterable[Operation]) -> tuple[dict[str, Non
     return names, changed
 
 
-def _may_die(storage: str, program: Program) -> bool:
-    edge = program.derive(boundary)
-    return storage not in edge.outputs and (storage not in edge.inputs or storage in edge.donated)
-
-
 def with_fewest_partitions(program: Program, options: Options) -> Program:
     """The program in an order with as few partitions as any, if the peak allows; else itself."""
     policy = ACCOUNTINGS[options.accounting].policy
@@ -187,7 +186,7 @@ def with_fewest_partitions(program: Program, options: Options) -> Program:
     for recorded_first in (True, False):
         ops = _in_batches(program, recorded_first)
         found = program.with_ops(tuple(ops))
-        if len(partitions(found)) >= len(partitions(best)):
+        if len(_runs(found)) >= len(_runs(best)):
             continue
         if Liveness(found, policy).peak().bytes <= limit:
             best = found

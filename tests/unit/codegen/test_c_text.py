@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treadle.codegen.c.unit import Unit, write_unit
-from treadle.codegen.host import Alloc, CallStep, Free, Launch
 from treadle.codegen.lower import lower
 from treadle.codegen.names import Names, plain
 from treadle.ir.build import BodyBuilder, ProgramBuilder
@@ -68,19 +67,17 @@ def test_arguments_are_storages_then_sizes() -> None:
     assert "k0_loop(buffers[0], buffers[1], sizes[0], error)" in found.text
 
 
-def test_a_storage_lives_from_its_first_to_its_last_step() -> None:
-    b = ProgramBuilder("lives")
+def test_every_operation_is_one_step_and_kernels_are_known_by_theirs() -> None:
+    b = ProgramBuilder("steps")
     x, y = b.input("x", "f32", [4, 4]), b.output("y", "f32", [4, 4])
     t = b.buffer("t", "f32", [4, 4])
     with b.loop("fill", [4, 4]) as k:
         k.store(t, k.vars, k.load(x, *k.vars))
     b.extern("aten.mm", [t, x], [y], name="mm")
-    steps = lower(b.build()).steps
-    assert steps[0] == Alloc("t")
-    assert isinstance(steps[1], Launch)
-    assert steps[2] == Alloc("y")
-    assert isinstance(steps[3], CallStep)
-    assert steps[4:] == (Free("t"),)
+    host = lower(b.build())
+    assert [op.name for op in host.program.ops] == ["fill", "mm"]
+    assert host.launches == {"fill": "k0_fill"}
+    assert host.kernel_by_name["k0_fill"].storages == ("x", "t")
 
 
 def test_names_are_legal_and_differ() -> None:

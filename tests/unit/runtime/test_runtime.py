@@ -13,9 +13,9 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.interp import RunError
 from treadle.ir.program import Program
 from treadle.memory.problem import Place, Plan
-from treadle.runtime import NumpyTensor, Spot, compile_program, plan_layout, stacked_layout
+from treadle.runtime import NumpyTensor, compile_program, plan_layout, stacked_layout
 from treadle.runtime.arena import ALIGNMENT, aligned_bytes, as_placement
-from treadle.runtime.launch import Kernels
+from treadle.runtime.kernels import Kernels
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -108,7 +108,7 @@ def test_without_a_plan_every_storage_has_its_own_place(x: np.ndarray) -> None:
 
 
 def test_a_storage_may_lie_in_an_output_that_is_not_born_yet(x: np.ndarray) -> None:
-    plan = {"t0": Spot("y", 0), "t1": Spot("arena", 0), "t2": Spot("arena", 64)}
+    plan = {"t0": Place("y", 0), "t1": Place("arena", 0), "t2": Place("arena", 64)}
     compiled = compile_program(relay(), plan=plan, optimise=0)
     for poison in (False, True):
         np.testing.assert_array_equal(compiled.run({"x": x}, poison=poison)["y"], x + 4)
@@ -133,7 +133,7 @@ def test_a_plan_for_other_sizes_is_not_used() -> None:
 
 def test_places_left_out_of_a_plan_come_behind_it() -> None:
     layout = plan_layout(as_placement({"a": 0, "b": 100}), {"a": 10, "b": 10, "c": 5})
-    assert layout.spots["c"] == Spot("arena", 2 * ALIGNMENT)
+    assert layout.places["c"] == Place("arena", 2 * ALIGNMENT)
     assert layout.total == 3 * ALIGNMENT
     assert stacked_layout({}).total == 0
 

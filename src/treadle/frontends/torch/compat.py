@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -62,14 +61,6 @@ def is_never_zero(n: Any) -> bool:
     return known
 
 
-def storage_key(tensor: Any) -> object:
-    """What two tensors have in common if one is a view of the other, fake ones too."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):
-        return ("no storage", id(tensor))  # sparse ones, and subclasses that wrap others
-
-
 def internal_overlap(tensor: Any) -> int:
     """Whether several elements lie in one place: 0 for no, OVERLAPS, or 2 if torch cannot tell."""
     own: Any = torch
@@ -103,14 +94,10 @@ def aot_compile(
     is_minifying = getattr(torch._dynamo.config, "repro_after", None) == "dynamo"
     with backward_compiled_at_once() if is_minifying else nullcontext():
         compiled: Callable[..., Any] = whole(gm, inputs)
-
-    @functools.wraps(compiled)
-    def called(*args: Any) -> Any:
-        return compiled(*args)
-
     # torch 2.13 marks it as taking one list, which it does not: the minifier would believe it.
-    called._boxed_call = False  # type: ignore[attr-defined]
-    return called
+    # Said of the function itself, for one more around it would cost every call two microseconds.
+    compiled._boxed_call = False  # type: ignore[attr-defined]
+    return compiled
 
 
 def backward_compiled_at_once() -> AbstractContextManager[None]:
@@ -264,35 +251,6 @@ def register_backend(function: Callable[..., Any], name: str) -> None:
 
     if name not in list_backends(exclude_tags=()):
         register(function, name=name)
-
-
-def reinterpret(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """Another view of a tensor's memory, `offset` elements after its first.
-
-    Autograd takes it for a tensor of its own, not for a view.
-    """
-    guards: Any = torch._C._dynamo.guards
-    return guards._reinterpret_tensor(tensor, sizes, strides, offset)
-
-
-def view_of(tensor: Any, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """The same as a view that knows whose it is: torch looks for that in later graphs."""
-    return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset)
-
-
-def uncounted(tensor: Any) -> AbstractContextManager[None]:
-    """Changes to a tensor in here do not count as changes for autograd."""
-    own: Any = torch.autograd
-    context: AbstractContextManager[None] = own._unsafe_preserve_version_counter(tensor)
-    return context
-
-
-def as_elements(tensor: Any, element: torch.dtype) -> Any:
-    """The memory behind a tensor, from its first element on, as elements of another type."""
-    memory = tensor.untyped_storage()
-    start = tensor.storage_offset() * tensor.element_size()
-    count = (memory.nbytes() - start) // element.itemsize
-    return torch.empty(0, dtype=element).set_(memory, start // element.itemsize, (count,), (1,))
 
 
 def has_overload(name: str) -> bool:

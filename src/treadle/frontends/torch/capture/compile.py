@@ -27,16 +27,18 @@ from treadle.core.toolchain import why_not_compiled
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture import log
 from treadle.frontends.torch.capture.own_steps import OwnSteps
+from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
-from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
-from treadle.frontends.torch.running.runner import Runner
 from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
-from treadle.runtime.module import build_program
+from treadle.runtime.hosts.numpy import build_program
+from treadle.runtime.hosts.torch_cpu import Runner
+from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
@@ -102,6 +104,8 @@ class Built:
     lowered: Lowered
     scheduled: Scheduled
     runner: Runner
+    provenance: Provenance
+    """Operator, line and module behind each node of the graph, for reports and errors."""
     seconds: float
 
 
@@ -177,18 +181,19 @@ def _build(
         lowered.program = replace(lowered.program, numerics=EXACT)
     if settings.observe is not None:
         settings.observe(lowered)
-    runner = make_runner(lowered, settings)
     is_backward = kind is GraphKind.BACKWARD
-    runner.owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
-    runner.provenance = Provenance(
+    provenance = Provenance(
         gm.graph, settings.called_from, () if is_backward else saved.inputs, saved.forward
     )
+    owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
+    scheduled, compiled = _made(_ByText(lowered.program), settings.options)
+    blame = partial(blamed_places, provenance, compiled.program)
+    runner = Runner(compiled, signature_of(lowered, owners), scheduled.ctx, blame)
     if kind is GraphKind.FORWARD:
-        saved.forward = runner.provenance
+        saved.forward = provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
-    made = _made(_ByText(lowered.program), settings.options)
-    return Built(kind.value, lowered, made.scheduled, runner, time.perf_counter() - began)
+    return Built(kind.value, lowered, scheduled, runner, provenance, time.perf_counter() - began)
 
 
 def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
@@ -197,12 +202,6 @@ def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
 
     run.treadle_runner = runner  # type: ignore[attr-defined]
     return compat.make_boxed(run)
-
-
-def make_runner(lowered: Lowered, settings: Settings) -> Runner:
-    """A lowered graph, scheduled and compiled; NoMachineCode if its C was not."""
-    scheduled, compiled = _made(_ByText(lowered.program), settings.options)
-    return Runner(compiled, lowered, scheduled.ctx)
 
 
 @lru_cache(maxsize=MOST_COMPILED)

@@ -61,7 +61,7 @@ def trace(built: Built) -> None:
 
 
 def _memory_json(built: Built) -> str:
-    return json.dumps(graph_memory(built.name, built.runner).to_json())
+    return json.dumps(graph_memory(built).to_json())
 
 
 def decision_line(event: Event) -> str:
@@ -79,7 +79,7 @@ def schedule_lines(built: Built) -> Iterator[str]:
         origins = dict.fromkeys(o for leaf in op.leaves for o in leaf.origins)
         what = f" = {' + '.join(members)}" if members != [op.name] else ""
         yield f"  {type(op).__name__:<8} {op.name}{what}   <- {', '.join(origins)}"
-    memory = graph_memory(built.name, built.runner)
+    memory = graph_memory(built)
     yield (
         f"  peak {memory.peak_bytes} bytes at {memory.peak_at} (no plan of this order is below"
         f" {memory.lower_bound}), arena {memory.arena_bytes}"

@@ -21,12 +21,14 @@ from treadle.codegen.lower import lower
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
+from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
-from treadle.frontends.torch.running.memory_lives import RunShape, spots_at
-from treadle.frontends.torch.running.memory_owners import Owner, owners_of_inputs, owners_of_outputs
-from treadle.frontends.torch.running.memory_plan import plan_run
-from treadle.index import hint
+from treadle.runtime.hosts.torch_tensors import storage_key
+from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.plan_launches import plan_launches
+from treadle.runtime.run_facts import Owner
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Of what the forward would keep, how much it may; tried in order."""
@@ -110,10 +112,8 @@ def predicted(
     lowered = lower_graph(gm, kind, donated)
     program = schedule(lowered.program, settings.options).kernels
     owners = owners_of_inputs(gm, lowered, kept or {})
-    values = {s: hint(s) for s in program.sizes}
-    shape = RunShape(lower(program), lowered, owners)
-    plan = plan_run(shape, spots_at(program, values), values)
-    return plan.peak_bytes, owners_of_outputs(gm, lowered)
+    shape = LaunchShape(lower(program), signature_of(lowered, owners).facts)
+    return plan_launches(shape).main.peak_bytes, owners_of_outputs(gm, lowered)
 
 
 def _copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -143,4 +143,4 @@ def _donated(
 
 def _storage(node: Any) -> object:
     val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return compat.storage_key(val) if isinstance(val, torch.Tensor) else None
+    return storage_key(val) if isinstance(val, torch.Tensor) else None

@@ -24,13 +24,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from treadle.codegen.host import CallStep
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
 from treadle.frontends.torch.compat import fresh_function, inductor_code
 from treadle.frontends.torch.demo.model import Decoder, ModelSizes, next_token_loss
 from treadle.frontends.torch.report.memory import graph_memory
+from treadle.ir.program import Call
 
 TOLERANCE = 1e-4
 """How far a result may be from eager's, as a share of its largest element."""
@@ -178,7 +178,7 @@ def _with_treadle(row: MeasuredRow) -> Callable[..., Any]:
     def note(built: Built) -> None:
         host = built.runner.compiled.host
         row.kernels = (row.kernels or 0) + len(host.kernels)
-        row.calls = (row.calls or 0) + sum(isinstance(s, CallStep) for s in host.steps)
+        row.calls = (row.calls or 0) + sum(isinstance(op, Call) for op in host.program.ops)
         row.peak_bytes = max(row.peak_bytes or 0, predicted_peak(built))
 
     settings = Settings(Options.from_env(), report=note)
@@ -192,7 +192,7 @@ def _compiled_apart(function: Any, backend: Any) -> Any:
 
 def predicted_peak(built: Built) -> int:
     """The most bytes a run of the graph holds besides what its caller keeps."""
-    memory = graph_memory(built.name, built.runner)
+    memory = graph_memory(built)
     kept = sum(piece.bytes for piece in memory.breakdown if piece.kind == "input")
     return memory.peak_bytes - kept
 

@@ -1,15 +1,15 @@
 """Calls of the ATen operator itself: what is not lowered, and matrix products and convolutions.
 
-A `TorchCall` remembers the Python function and its arguments with holes: `Hole(k)` is argument
-number k of the program's call (a buffer or a run-time size, which passes may rename), `ViewHole` a
-buffer seen with other sizes and strides, `Held` a Python object made by an earlier call or given
-by the caller. Everything else is a constant.
+A `LibraryCall` remembers the Python function and its arguments with holes for what is known at run
+time only (`runtime/library_calls`). Functional collectives of torch.distributed become collectives
+of the program, and `wait_tensor` its wait, so that passes may put work between the two.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,45 +18,12 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.parts import Part, compiled_parts
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
 from treadle.index import Expr
-from treadle.ir.types import Buffer, Layout
+from treadle.ir.types import Buffer
+from treadle.runtime.hosts.torch_tensors import storage_key
+from treadle.runtime.library_calls import Held, Hole, LibraryCall, ViewHole
 
 if TYPE_CHECKING:
     from treadle.frontends.torch.lowering.graph import GraphLowering
-
-
-@dataclass(frozen=True)
-class Hole:
-    """Argument number `position` of the program's call."""
-
-    position: int
-
-
-@dataclass(frozen=True)
-class ViewHole:
-    """A buffer, argument number `position`, seen through another layout."""
-
-    position: int
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class Held:
-    """A Python object known by name at run time."""
-
-    name: str
-
-
-@dataclass
-class TorchCall:
-    """A Python function, its arguments with holes, and where its results go."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    is_single: bool = True
-    """Whether the function returns one thing rather than several."""
-    results: list[tuple[int, str, bool]] = field(default_factory=list)
-    """(position among the results, name, whether it is an object rather than a buffer)."""
 
 
 class Holes:
@@ -159,7 +126,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
         # The place it counts from may be known at run time only, like any other argument.
         began = graph.sizes.expr(node.args[0].meta["val"].storage_offset())
         function, args = RELATIVE[node.target], (_hole(graph, began, holes), *args)
-    call = TorchCall(function, args, kwargs, is_single)
+    call = LibraryCall(function, args, kwargs, is_single)
     writes, values = [], []
     for position, one in enumerate([val] if is_single else val):
         value, buffer = _result(graph, node, one, holes)
@@ -180,10 +147,15 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     has_effects = (
         _has_effects(node) or has_objects or any(is_object for _, _, is_object in call.results)
     )
-    graph.builder.extern(
+    _note_memory(call)
+    add = graph.builder.extern
+    if _is_collective(node) and not any(is_object for _, _, is_object in call.results):
+        graph.under_way.update(writes, mutates)
+        call.wait, add = wait_for, partial(graph.builder.collective, group=_group_of(node))
+    add(
         target_name(node.target),
         holes.args,
-        writes,
+        writes=writes,
         mutates=mutates,
         name=name,
         origins=graph.origins,
@@ -196,10 +168,78 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     return values[0] if is_single else type(val)(values) if type(val) is list else tuple(values)
 
 
+def _note_memory(call: LibraryCall) -> None:
+    """Say what a call does with the memory of its arguments and results."""
+    function = call.function
+    is_plain = is_plain_aten(function) and not sees_storage(function)
+    call.keeps_arguments = not is_plain or any(is_object for _, _, is_object in call.results)
+    call.moves_arguments = moves(function)
+    call.into = WRITES_WHERE_TOLD.get(function) if call.is_single else None
+
+
+def is_plain_aten(function: Any) -> bool:
+    """Whether a call is known to keep nothing: an operator of ATen, not of a library or a user."""
+    return isinstance(function, torch._ops.OpOverload) and is_torchs(function)
+
+
+def sees_storage(function: Any) -> bool:
+    """Whether an operator knows of the storage behind a tensor, where others may lie.
+
+    It counts elements from its start, or makes it the storage of another tensor.
+    """
+    if moves(function):
+        return True
+    return any(a.name == "storage_offset" for a in function._schema.arguments)
+
+
+# ------------------------------------------------------------------------------- collectives
+
+
+def add_wait(graph: GraphLowering, node: Any) -> Any:
+    """Append the wait for what a collective gave; the value is then the same, but there.
+
+    None if the argument is no collective's: then waiting is a call like any other.
+    """
+    value = graph.value(node.args[0])
+    if not isinstance(value, Realised) or value.buffer.name not in graph.under_way:
+        return None
+    name = graph.fresh_op(node.name)
+    graph.builder.wait(value.buffer, name=name, origins=graph.origins)
+    return value
+
+
+def _is_collective(node: Any) -> bool:
+    """Whether a node begins communication that `wait_tensor` ends."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != COLLECTIVES:
+        return False
+    waits = [user for user in _readers(node) if is_wait(user)]
+    return bool(waits) and len(waits) == len(_readers(node))
+
+
+def _readers(node: Any) -> list[Any]:
+    """Who reads the results of a node, each of several taken out first."""
+    users = list(node.users)
+    taken = [user for user in users if user.target is operator.getitem]
+    return [u for u in users if u not in taken] + [u for t in taken for u in t.users]
+
+
+def is_wait(node: Any) -> bool:
+    """Whether a node waits for a collective."""
+    target = node.target
+    is_overload = isinstance(target, torch._ops.OpOverload) and target.namespace == COLLECTIVES
+    return is_overload and target._opname == "wait_tensor"
+
+
+def _group_of(node: Any) -> str:
+    """The group a collective runs in, which torch names in its last argument."""
+    return next((a for a in reversed(node.args) if isinstance(a, str)), "")
+
+
 def _exact_arguments(node: Any) -> frozenset[Any]:
     """The arguments that must have eager's strides, because somebody could tell.
 
-    Operators that are not ATen's may look at them, strided views do, random numbers are
+    Operators that are not ATen's may look at them, views of a storage do, random numbers are
     drawn in their order, and results that only torch holds lie as they do. What is changed in
     place lies where it lies.
     """
@@ -269,7 +309,23 @@ def _end(sizes: Any, strides: Any, begin: int) -> int:
     return begin + 1 + sum((int(n) - 1) * int(s) for n, s in zip(sizes, strides, strict=True))
 
 
+COLLECTIVES = "_c10d_functional"
+"""Where torch.distributed keeps collectives that return at once."""
+
+
+def wait_for(tensor: Any) -> Any:
+    """The result of a collective, once it is there."""
+    return torch.ops._c10d_functional.wait_tensor.default(tensor)
+
+
 aten = torch.ops.aten
+WRITES_WHERE_TOLD: Mapping[Any, Any] = {
+    aten.mm.default: aten.mm.out,
+    aten.bmm.default: aten.bmm.out,
+    aten.addmm.default: aten.addmm.out,
+    aten.baddbmm.default: aten.baddbmm.out,
+}
+"""Calls with a form that writes into memory it is given, with the very same arithmetic."""
 RELATIVE: Mapping[Any, Callable[..., Any]] = {
     aten.as_strided.default: _seen,
     aten.as_strided_copy.default: lambda *args: _seen(*args).clone(),
@@ -311,9 +367,9 @@ def _shown_by(node: Any, val: Any) -> list[Any]:
     """The arguments whose memory a result shares: it must stay torch's own view of them."""
     if not isinstance(val, torch.Tensor):
         return []
-    mine = compat.storage_key(val)
+    mine = storage_key(val)
     given = [(a, a.meta.get("val")) for a in node.all_input_nodes]
-    return [a for a, x in given if isinstance(x, torch.Tensor) and compat.storage_key(x) == mine]
+    return [a for a, x in given if isinstance(x, torch.Tensor) and storage_key(x) == mine]
 
 
 def _memory_of(graph: GraphLowering, value: Any) -> tuple[Buffer, ...]:

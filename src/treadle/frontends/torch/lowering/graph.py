@@ -12,8 +12,7 @@ import torch
 
 from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.compat import storage_key
-from treadle.frontends.torch.lowering.calls import TorchCall, add_call, held
+from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
 from treadle.frontends.torch.lowering.eager_types import refused_type
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node
@@ -48,6 +47,8 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.numerics import TORCH
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
+from treadle.runtime.hosts.torch_tensors import storage_key
+from treadle.runtime.library_calls import LibraryCall
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Lowered:
 
     kind: GraphKind
     program: Program
-    calls: dict[str, TorchCall]
+    calls: dict[str, LibraryCall]
     tensors: list[tuple[int, str]]
     """(position among the graph's inputs, buffer)."""
     objects: list[tuple[int, str]]
@@ -113,7 +114,9 @@ class GraphLowering:
         self.builder = ProgramBuilder(kind.value, numerics=TORCH)
         self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
-        self.calls: dict[str, TorchCall] = {}
+        self.calls: dict[str, LibraryCall] = {}
+        self.under_way: set[str] = set()
+        """Buffers that collectives write or change: they may be read after a wait."""
         self.origins: tuple[str, ...] = ()
         self.current = ""
         self._names: set[str] = set()
@@ -262,6 +265,9 @@ class GraphLowering:
                 return add_call(self, node)
         if isinstance(val, float):
             return val
+        if is_wait(node):
+            waited = add_wait(self, node)
+            return add_call(self, node) if waited is None else waited
         reason = self._reason_for_call(node, val)
         if reason is None:
             try:

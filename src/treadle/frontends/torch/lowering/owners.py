@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from treadle.frontends.torch.compat import storage_key
 from treadle.frontends.torch.lowering.symbols import is_unbacked
+from treadle.runtime.hosts.torch_tensors import storage_key
 
 aten = torch.ops.aten
 STRIDED_VIEWS = (aten.as_strided.default, aten.as_strided_copy.default)

@@ -16,14 +16,13 @@ from torch._prims_common import elementwise_dtypes
 from treadle.frontends.torch.lowering.values import Lazy, NotLowered, Number, Realised
 from treadle.index import Expr
 from treadle.ir.types import DTYPES, DType, dtype
+from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 
 DEFAULT = "DEFAULT"
 INT_TO_FLOAT = "INT_TO_FLOAT"
 ALWAYS_BOOL = "ALWAYS_BOOL"
 NO_OPMATH = "NO_OPMATH"
 BOOL_TO_LONG = "BOOL_TO_LONG"
-
-TORCH_TYPES: dict[DType, torch.dtype] = {d: getattr(torch, d.torch_name) for d in DType}
 
 
 def known_type(t: Any) -> DType | None:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from treadle.codegen.host import Launch
 from treadle.core.tables import Section
 from treadle.frontends.torch.lowering.origins import Provenance, Source
 from treadle.frontends.torch.report.pages import Page, memory_sections
-from treadle.frontends.torch.running.memory_lives import RunShape, WorkStep
-from treadle.frontends.torch.running.memory_plan import RunPlan, Span
-from treadle.frontends.torch.running.runner import Bound, Runner
 from treadle.ir.effects import effects
 from treadle.memory.problem import ARENA
+from treadle.runtime.device_memory import DeviceMemory, Span
+from treadle.runtime.launch_plan import LaunchStep, Step
+from treadle.runtime.launch_shape import LaunchShape
+
+if TYPE_CHECKING:
+    from treadle.frontends.torch.capture.compile import Built
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class GraphMemory(Page):
     """Objects whose size only a run can tell; they are not counted."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The run-time sizes this holds for."""
-    runner: Runner | None = field(default=None, repr=False, compare=False)
+    built: Built | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_exact(self) -> bool:
@@ -73,8 +75,8 @@ class GraphMemory(Page):
 
     def at(self, **sizes: int) -> GraphMemory:
         """The same graph for other run-time sizes."""
-        assert self.runner is not None, "a report that was read back from data has no graph to ask"
-        return graph_memory(self.name, self.runner, {**self.sizes, **sizes})
+        assert self.built is not None, "only a graph that was compiled can be planned again"
+        return graph_memory(self.built, {**self.sizes, **sizes})
 
     def sections(self) -> Iterator[Section]:
         """What is held at the peak, as a table."""
@@ -82,46 +84,42 @@ class GraphMemory(Page):
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
-        names = [n for n in self.__dataclass_fields__ if n not in ("runner", "breakdown")]
+        names = [n for n in self.__dataclass_fields__ if n not in ("built", "breakdown")]
         found: dict[str, Any] = {n: getattr(self, n) for n in names}
         found["sizes"], found["unknown"] = dict(self.sizes), list(self.unknown)
         return {**found, "breakdown": [asdict(piece) for piece in self.breakdown]}
 
 
-def graph_memory(name: str, runner: Runner, sizes: Mapping[str, int] | None = None) -> GraphMemory:
+def graph_memory(built: Built, sizes: Mapping[str, int] | None = None) -> GraphMemory:
     """What a run of the graph will hold; by default for the sizes it was captured with."""
+    runner = built.runner
     bound = runner.bound(sizes)
-    plan, shape = bound.plan, runner.shape
-    names = {n for k in range(shape.end) for n in _objects_of(shape, k)}
+    plan, shape, steps = bound.memory, runner.shape, bound.plan.steps
+    rows = [row for call in runner.signature.calls.values() for row in call.results]
+    names = {name for _, name, is_object in rows if is_object}
     return GraphMemory(
-        name=name,
+        name=built.name,
         peak_bytes=plan.peak_bytes,
-        peak_at=_step_name(shape.steps[plan.peak_step]) if shape.steps else "",
+        peak_at=_step_name(steps[plan.peak_step]) if steps else "",
         lower_bound=plan.lower_bound,
         arena_bytes=plan.arena_bytes,
         arena_lower_bound=plan.arena_lower_bound,
         input_bytes=plan.input_bytes,
         output_bytes=plan.output_bytes,
         allocated_bytes=max(plan.peak_bytes - plan.input_bytes, 0),
-        breakdown=tuple(_breakdown(bound)),
+        breakdown=tuple(_breakdown(plan, shape, built.provenance)),
         unknown=tuple(sorted(names)),
         sizes=dict(bound.sizes),
-        runner=runner,
+        built=built,
     )
 
 
-def _objects_of(shape: RunShape, k: int) -> list[str]:
-    call = shape.call_at(k)
-    return [] if call is None else [name for _, name, is_object in call.results if is_object]
+def _step_name(step: Step) -> str:
+    return step.kernel if isinstance(step, LaunchStep) else step.operation
 
 
-def _step_name(step: WorkStep) -> str:
-    return step.kernel if isinstance(step, Launch) else step.op.name
-
-
-def _breakdown(bound: Bound) -> list[Piece]:
-    plan, known = bound.plan, bound.runner.provenance
-    makers = _makers(bound.shape, known)
+def _breakdown(plan: DeviceMemory, shape: LaunchShape, known: Provenance) -> list[Piece]:
+    makers = _makers(shape, known)
     here = [s for s in plan.spans.values() if s.bytes and _is_held(s, plan)]
     rows = [_piece(s.name, s.kind, s.bytes, makers, known) for s in here]
     if plan.arena is not None and _is_held(plan.arena, plan):
@@ -129,12 +127,12 @@ def _breakdown(bound: Bound) -> list[Piece]:
     return sorted(rows, key=lambda piece: (-piece.bytes, piece.storage))
 
 
-def _is_held(span: Span, plan: RunPlan) -> bool:
+def _is_held(span: Span, plan: DeviceMemory) -> bool:
     return span.first <= plan.peak_step <= span.last
 
 
 def _in_arena(
-    plan: RunPlan, makers: Mapping[str, Source], provenance: Provenance
+    plan: DeviceMemory, makers: Mapping[str, Source], provenance: Provenance
 ) -> Iterator[Piece]:
     """Who lies in the arena at the peak; the rest of it is idle there."""
     left, at = plan.arena_bytes, plan.peak_step
@@ -157,7 +155,7 @@ def _piece(
     return Piece(size, kind, name, operator, line, module, provenance.name_of(name))
 
 
-def _makers(shape: RunShape, provenance: Provenance) -> dict[str, Source]:
+def _makers(shape: LaunchShape, provenance: Provenance) -> dict[str, Source]:
     """For each storage that is made, the operator and the user's line behind its first writer."""
     found: dict[str, Source] = {}
     for op in shape.program.leaves:

@@ -211,7 +211,7 @@ class Recorder(MemoryFigures):
     @property
     def graphs(self) -> tuple[GraphMemory, ...]:  # type: ignore[override]
         """The memory of every graph so far."""
-        return tuple(graph_memory(b.name, b.runner) for b in self.built)
+        return tuple(graph_memory(b) for b in self.built)
 
     def report(self) -> MemoryReport:
         """The memory of all graphs so far, as data."""
@@ -301,7 +301,7 @@ def graph_report(built: Built) -> GraphReport:
         name=built.name,
         before=figures(built.lowered.program, OURS),
         after=figures(built.scheduled.kernels, OURS),
-        memory=graph_memory(built.name, built.runner),
+        memory=graph_memory(built),
         lowered=built.lowered.lowered,
         fallbacks=tuple((name, why, n) for (name, why), n in sorted(calls.items())),
         refused={code: n for code, n in counts.items() if not _agrees(code)},

@@ -15,7 +15,6 @@ from treadle.frontends.torch.lowering.promotion import (
     ALWAYS_BOOL,
     DEFAULT,
     INT_TO_FLOAT,
-    TORCH_TYPES,
 )
 from treadle.frontends.torch.lowering.registry import Lowering, lowers
 from treadle.frontends.torch.lowering.run_numbers import ANY
@@ -23,6 +22,7 @@ from treadle.frontends.torch.lowering.values import LoopWriter, NotLowered, Numb
 from treadle.index import Expr
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
+from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 
 # aten name = body operation (the same name if left out), one result per element
 UNARY: Mapping[str, str] = {

@@ -1,6 +1,6 @@
-"""Whose memory the inputs of a graph lie in: several may be windows onto one storage of torch's.
+"""Whose memory the inputs of a graph lie in: several may be views of one storage of torch's.
 
-A storage is freed when the last of its windows is dropped, and nobody may write into it while any
+A storage is freed when the last of its views is dropped, and nobody may write into it while any
 is in use. What a backward graph is given was made by the forward graph, which knows how it really
 lies; for other inputs torch's own fake tensors say it.
 """
@@ -8,22 +8,14 @@ lies; for other inputs torch's own fake tensors say it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.values import Realised
-from treadle.index import Expr, as_expr
-
-
-@dataclass(frozen=True)
-class Owner:
-    """One storage of torch's: what is equal for all its windows, and its bytes if known."""
-
-    key: object
-    bytes: Expr | None = None
+from treadle.index import as_expr
+from treadle.runtime.run_facts import Owner
 
 
 def owners_of_inputs(

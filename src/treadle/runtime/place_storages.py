@@ -1,26 +1,25 @@
-"""Where every storage of a run lies, and how many bytes that takes at each step.
+"""Where the storages of one device lie: the plan with the lowest peak that a short search finds.
 
 One arena holds the temporaries, from the first to the last of them. Where a run would hold more
 than it needs, because the arena lies idle while the most is held, large temporaries get memory of
 their own, for as long as they live. Donated inputs after their last reader, and outputs before they
 are written, take some in. What is written over something else (`analysis/inplace`) lies
-where that lay, also in a result that torch allocated for a call, and may be an output itself.
-What torch allocates is counted like everything else, so that the peak is what a run really holds.
+where that lay, also in a result that a library allocated, and may be an output itself.
+What calls allocate is counted like everything else, so that the peak is what a run really holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from treadle.core.context import Ctx
-from treadle.frontends.torch.running.memory_lives import Life, Role, RunShape, Spot
-from treadle.index import Symbol
-from treadle.memory.from_program import CPU_ALIGNMENT
+from treadle.memory.from_program import alignment_for
 from treadle.memory.portfolio import Solution, solve
 from treadle.memory.problem import ARENA, Block, Place, Pool, Problem
+from treadle.runtime.device_memory import DeviceMemory, Role, StorageLife
+from treadle.runtime.launch_shape import LaunchShape
 
 SEARCH_STEPS = 2_000
 """Nodes of exact search where greedy plans leave a gap: planning is part of compiling."""
@@ -36,148 +35,26 @@ WAYS = ((True, True), (False, True), (True, False), (False, False))
 """Whether outputs and donated inputs take in others, in the order in which that is tried."""
 
 
-class Span(NamedTuple):
-    """Memory that is allocated as one piece, and the steps between which it is held."""
-
-    name: str
-    kind: str
-    """`arena`, or what a `Role` is called."""
-    bytes: int
-    first: int
-    """Allocated before this step; -1: there from the beginning."""
-    last: int
-    """Dropped after this step; the number of steps: the caller keeps it."""
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """A place for every storage at one set of run-time sizes."""
-
-    lives: Mapping[str, Life]
-    chains: tuple[tuple[str, ...], ...]
-    """Storages that are written one over the other, in order; most stand alone."""
-    places: Mapping[str, Place]
-    """Storages that lie in the arena or in another storage; all others lie on their own."""
-    solution: Solution
-    end: int
-    hosts: tuple[bool, bool] = (True, True)
-    """Whether outputs and donated inputs take in others."""
-    alone: frozenset[str] = frozenset()
-    """The first of each chain of temporaries that has memory of its own."""
-
-    @property
-    def arena_bytes(self) -> int:
-        """The bytes of the arena."""
-        return self.solution.height
-
-    @property
-    def arena_lower_bound(self) -> int:
-        """No plan for what is to lie in the arena has a lower one."""
-        return self.solution.lower_bound
-
-    @cached_property
-    def tenants(self) -> dict[str, list[str]]:
-        """Who lies in each pool."""
-        found: dict[str, list[str]] = {}
-        for name, place in self.places.items():
-            found.setdefault(place.pool, []).append(name)
-        return found
-
-    @cached_property
-    def spans(self) -> dict[str, Span]:
-        """Every piece of memory by name, inputs included, the arena not."""
-        found = {}
-        for name, life in self.lives.items():
-            if name not in self.places:
-                inside = self.tenants.get(name, [])
-                found[name] = self._span(name, life.role.value, life.bytes, [name, *inside])
-        return found
-
-    @cached_property
-    def arena(self) -> Span | None:
-        """The arena as a piece of memory, if anything lies in it."""
-        inside = self.tenants.get(ARENA)
-        return self._span(ARENA, ARENA, self.arena_bytes, inside) if inside else None
-
-    @property
-    def pieces(self) -> list[Span]:
-        """All memory that is held at some time, the arena last."""
-        return [*self.spans.values(), *([self.arena] if self.arena is not None else [])]
-
-    def _span(self, name: str, kind: str, size: int, storages: Iterable[str]) -> Span:
-        lives = [self.lives[s] for s in storages]
-        return Span(name, kind, size, min(x.first for x in lives), max(x.last for x in lives))
-
-    @cached_property
-    def held(self) -> list[int]:
-        """The bytes held during each step, inputs included."""
-        return _per_step(self.pieces, self.end)
-
-    @cached_property
-    def peak_step(self) -> int:
-        """The first step with the most bytes."""
-        return max(range(len(self.held)), key=lambda k: (self.held[k], -k))
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most bytes held at once, inputs included."""
-        return self.held[self.peak_step]
-
-    @cached_property
-    def input_bytes(self) -> int:
-        """The bytes of all inputs, as they lie."""
-        return sum(x.bytes for x in self.lives.values() if x.first < 0)
-
-    @cached_property
-    def output_bytes(self) -> int:
-        """The bytes that the caller gets and that were no input."""
-        outputs = (Role.OUTPUT, Role.CALL_OUTPUT)
-        return sum(x.bytes for x in self.lives.values() if x.role in outputs)
-
-    @cached_property
-    def lower_bound(self) -> int:
-        """No plan of this order holds less: what is live at once, each chain as one piece."""
-        spans = []
-        for chain in self.chains:
-            size = max(self.lives[s].bytes for s in chain)
-            spans.append(self._span(chain[0], "", size, chain))
-        return max(_per_step(spans, self.end))
-
-
-def _per_step(spans: Iterable[Span], end: int) -> list[int]:
-    steps = max(end, 1)
-    changes = [0] * (steps + 2)
-    for s in spans:
-        changes[max(s.first, 0)] += s.bytes
-        changes[min(s.last, steps) + 1] -= s.bytes
-    held, total = [], 0
-    for k in range(steps):
-        total += changes[k]
-        held.append(total)
-    return held
-
-
-def plan_run(
-    shape: RunShape,
-    spots: Mapping[str, Spot],
-    values: Mapping[Symbol, int],
+def place_storages(
+    shape: LaunchShape,
+    device: str,
+    lives: Mapping[str, StorageLife],
     ctx: Ctx | None = None,
-    like: RunPlan | None = None,
-) -> RunPlan:
+    like: DeviceMemory | None = None,
+) -> DeviceMemory:
     """The plan with the lowest peak: hosts are used where that is not paid for elsewhere.
 
     A host is held for as long as anything lies in it, which can cost more than it saves. `like` is
     a plan for other sizes: what was best there is used again, for a run waits for this plan.
     """
-    lives = {x.storage: x for x in shape.lives(spots, values)}
-    chains = tuple(_chains(shape, lives))
-    planner = _Planner(shape, lives, chains, ctx)
+    chains = in_place_chains(shape, lives)
+    planner = _Planner(shape, device, lives, chains, ctx)
     if like is not None:
-        return planner.plan(_Ask(shape, lives, chains, *like.hosts, like.alone), 0)
-    found: list[RunPlan] = []
+        return planner.plan(planner.ask(like.hosts, like.alone), 0)
+    found: list[DeviceMemory] = []
     seen: set[tuple[Pool, ...]] = set()
     for hosts in WAYS:
-        ask = _Ask(shape, lives, chains, *hosts)
+        ask = planner.ask(hosts)
         if ask.problem.pools in seen:
             continue
         seen.add(ask.problem.pools)
@@ -198,29 +75,38 @@ def plan_run(
 class _Planner:
     """Plans one run in several ways."""
 
-    shape: RunShape
-    lives: Mapping[str, Life]
+    shape: LaunchShape
+    device: str
+    lives: Mapping[str, StorageLife]
     chains: tuple[tuple[str, ...], ...]
     ctx: Ctx | None
 
-    def plan(self, ask: _Ask, steps: int) -> RunPlan:
+    def ask(self, hosts: tuple[bool, bool], alone: frozenset[str] = frozenset()) -> _Ask:
+        """One way of asking: who takes in others, and who has memory of its own."""
+        return _Ask(self.shape, self.device, self.lives, self.chains, *hosts, alone)
+
+    def plan(self, ask: _Ask, steps: int) -> DeviceMemory:
         """The plan for one way of asking, with so many nodes of exact search."""
         name = self.shape.program.name
         solution = _solved(ask.problem, steps, self.ctx)
         assert solution.plan is not None, f"no plan for {name}: {solution.verdict}"
         placed = {n: p for n, p in solution.plan.placements.items() if n != p.pool}
         places, hosts = {**ask.fixed, **placed}, (ask.outputs, ask.donated)
+        found = solution.height, solution.lower_bound
+        lives, chains = self.lives, self.chains
         end = self.shape.end
-        return RunPlan(self.lives, self.chains, places, solution, end, hosts, ask.alone)
+        return DeviceMemory(
+            self.device, end, lives, chains, places, *found, hosts=hosts, alone=ask.alone
+        )
 
-    def _quick(self, like: RunPlan, alone: frozenset[str]) -> RunPlan:
-        return self.plan(_Ask(self.shape, self.lives, self.chains, *like.hosts, alone), 0)
+    def _quick(self, like: DeviceMemory, alone: frozenset[str]) -> DeviceMemory:
+        return self.plan(self.ask(like.hosts, alone), 0)
 
-    def with_some_alone(self, plan: RunPlan) -> RunPlan:
+    def with_some_alone(self, plan: DeviceMemory) -> DeviceMemory:
         """The plan, or one in which the largest temporaries of the arena lie on their own.
 
-        The arena is held from its first to its last tenant. If it is not full when the most is
-        held, its largest tenants are tried on their own, for some limits of size.
+        The arena is held from the first to the last that lies in it. If it is not full when the
+        most is held, the largest in it are tried on their own, for some limits of size.
         """
         best = plan
         for limit in self._limits(plan):
@@ -230,7 +116,7 @@ class _Planner:
             best = min(best, self._quick(plan, alone), key=_rank)
         return best
 
-    def with_fewer_alone(self, plan: RunPlan) -> RunPlan:
+    def with_fewer_alone(self, plan: DeviceMemory) -> DeviceMemory:
         """The plan with those back in the arena, the smallest first, that do not raise the peak."""
         size = {c[0]: max(self.lives[n].bytes for n in c) for c in self.chains}
         for name in sorted(plan.alone, key=lambda n: (size[n], n)):
@@ -239,7 +125,7 @@ class _Planner:
                 plan = made
         return plan
 
-    def _in_arena(self, plan: RunPlan, limit: int) -> Iterator[str]:
+    def _in_arena(self, plan: DeviceMemory, limit: int) -> Iterator[str]:
         """The first of each chain in the arena that is at least so large."""
         for chain in self.chains:
             place = plan.places.get(chain[0])
@@ -248,7 +134,7 @@ class _Planner:
             if max(self.lives[n].bytes for n in chain) >= limit:
                 yield chain[0]
 
-    def _limits(self, plan: RunPlan) -> list[int]:
+    def _limits(self, plan: DeviceMemory) -> list[int]:
         """Some of the sizes of what lies in the arena, the largest first."""
         leaders = set(self._in_arena(plan, 1))
         chains = [chain for chain in self.chains if chain[0] in leaders]
@@ -256,7 +142,7 @@ class _Planner:
         return sizes[:: max(1, -(-len(sizes) // TRIED_SIZES))]
 
 
-def _rank(plan: RunPlan) -> tuple[int, int, int]:
+def _rank(plan: DeviceMemory) -> tuple[int, int, int]:
     return plan.peak_bytes, len(plan.alone), plan.arena_bytes
 
 
@@ -267,25 +153,32 @@ def _solved(problem: Problem, steps: int, ctx: Ctx | None) -> Solution:
     return min(quick, solve(problem, steps=steps, ctx=ctx), key=lambda solution: solution.height)
 
 
-def _chains(shape: RunShape, lives: Mapping[str, Life]) -> Iterator[tuple[str, ...]]:
+def in_place_chains(
+    shape: LaunchShape, lives: Mapping[str, StorageLife]
+) -> tuple[tuple[str, ...], ...]:
+    """Storages that are written one over the other, in order; most stand alone."""
+    return tuple(_chains(shape, lives))
+
+
+def _chains(shape: LaunchShape, lives: Mapping[str, StorageLife]) -> Iterator[tuple[str, ...]]:
     """Storages one over the other; an output joins only if it fills the whole memory."""
-    takers: set[str] = set()
+    reusers: set[str] = set()
     for name, life in lives.items():
-        heir = shape.heirs.get(name)
-        if heir is not None and heir in lives and life.bytes:
-            takers.add(heir)
-    rest = set(takers)
+        reuser = shape.reuses.get(name)
+        if reuser is not None and reuser in lives and life.bytes:
+            reusers.add(reuser)
+    rest = set(reusers)
     for name in lives:
-        if name in takers:
+        if name in reusers:
             continue
         chain = [name]
-        while (heir := shape.heirs.get(chain[-1])) in rest:
-            assert heir is not None
-            is_output = lives[heir].role is Role.OUTPUT
-            if is_output and lives[heir].bytes != lives[name].bytes:
+        while (reuser := shape.reuses.get(chain[-1])) in rest:
+            assert reuser is not None
+            is_output = lives[reuser].role is Role.OUTPUT
+            if is_output and lives[reuser].bytes != lives[name].bytes:
                 break
-            rest.discard(heir)
-            chain.append(heir)
+            rest.discard(reuser)
+            chain.append(reuser)
         yield tuple(chain)
     for name in rest:
         yield (name,)
@@ -295,8 +188,9 @@ def _chains(shape: RunShape, lives: Mapping[str, Life]) -> Iterator[tuple[str, .
 class _Ask:
     """What the planner is asked, and what is decided without it."""
 
-    shape: RunShape
-    lives: Mapping[str, Life]
+    shape: LaunchShape
+    device: str
+    lives: Mapping[str, StorageLife]
     chains: tuple[tuple[str, ...], ...]
     outputs: bool
     """Outputs take in temporaries before they are written."""
@@ -354,5 +248,5 @@ class _Ask:
             lower, upper = max(life.first, 0), min(life.upper, end)
             if not life.bytes or lower >= upper:
                 continue
-            align, fixed = (CPU_ALIGNMENT, None) if host is None else (1, 0)
+            align, fixed = (alignment_for(self.device), None) if host is None else (1, 0)
             yield Block(name, lower, upper, life.bytes, align, (), fixed, host, group)

@@ -23,6 +23,13 @@ class Kernels:
         pointer = ctypes.c_void_p
         self._entry.argtypes = [pointer, pointer, pointer, ctypes.c_int64, ctypes.c_int64]
 
+    @property
+    def address(self) -> int:
+        """Where the entry point lies, for a host in C."""
+        found = ctypes.cast(self._entry, ctypes.c_void_p).value
+        assert found is not None, "a function that was loaded has an address"
+        return found
+
     def run(self, addresses: Sequence[int], sizes: Sequence[int], first: int, last: int) -> None:
         """Run kernels number `first` up to, not including, `last`; raises what they report."""
         buffers = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
@@ -35,9 +42,10 @@ class Kernels:
         `addresses` holds pointers, `sizes` and `error` (ERROR_LENGTH long) 64-bit integers.
         """
         if self._entry(addresses, sizes, error, first, last):
-            self._fail(list(error))
+            self.fail(list(error))
 
-    def _fail(self, record: list[int]) -> NoReturn:
+    def fail(self, record: list[int]) -> NoReturn:
+        """Raise what the record of a failed kernel says."""
         from treadle.ir.interp.errors import RunError
 
         if record[0] < 1:

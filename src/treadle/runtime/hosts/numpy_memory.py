@@ -11,7 +11,7 @@ from treadle.ir.program import Program
 from treadle.ir.types import DType
 
 
-class Rows(Memory):
+class PlacedMemory(Memory):
     """Storages that lie where they are put; what a compiled program reads is not tracked."""
 
     def __init__(self, program: Program, sizes: Mapping[Symbol, int], poisoned: bool) -> None:

@@ -1,0 +1,117 @@
+/* From Python into a host function and back: one text for all graphs, what differs is a record.
+ *
+ * The functions of CPython's stable interface come as a table of addresses, so that no header of
+ * Python's is needed and nothing has to be found when this is loaded. The interpreter is let go of
+ * while the host function runs. Gives a list of tensors; None if an argument lies in another way
+ * than the plan expects (then nothing has happened yet); or the number of what failed.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+typedef void object;
+
+enum { LIST_ITEM, LIST_SET, LIST_NEW, CALL, CALL_METHOD, AS_NUMBER, FROM_NUMBER, IS_TRUE,
+       CAPSULE_NEW, CAPSULE_POINTER, INCREF, DECREF, SAVE_THREAD, RESTORE_THREAD, CLEAR_ERROR,
+       FUNCTIONS };
+static void *const *python;
+
+void treadle_enter_link(void *const *table) { python = table; }
+
+#define list_item ((object *(*)(object *, ptrdiff_t))python[LIST_ITEM])
+#define list_set ((int (*)(object *, ptrdiff_t, object *))python[LIST_SET])
+#define list_new ((object *(*)(ptrdiff_t))python[LIST_NEW])
+#define call ((object *(*)(object *, ...))python[CALL])
+#define call_method ((object *(*)(object *, object *, ...))python[CALL_METHOD])
+#define as_number ((long long (*)(object *))python[AS_NUMBER])
+#define from_number ((object *(*)(long long))python[FROM_NUMBER])
+#define is_true ((int (*)(object *))python[IS_TRUE])
+#define capsule_new ((object *(*)(void *, const char *, void *))python[CAPSULE_NEW])
+#define capsule_pointer ((void *(*)(object *, const char *))python[CAPSULE_POINTER])
+#define incref ((void (*)(object *))python[INCREF])
+#define decref ((void (*)(object *))python[DECREF])
+#define save_thread ((void *(*)(void))python[SAVE_THREAD])
+#define restore_thread ((void (*)(void *))python[RESTORE_THREAD])
+#define clear_error ((void (*)(void))python[CLEAR_ERROR])
+
+typedef struct {
+    int64_t (*host)(const int64_t *, const int64_t *, int64_t *);
+    const int64_t *numbers;
+    int64_t inputs, owned, checked, results;
+    const int64_t *positions; /* of inputs (-1: a constant), of owned ones, of those only checked */
+    object **constants, **sizes, **strides; /* sizes and strides: of inputs, then of checked ones */
+    object *none, *check, *is_neg, *data_ptr, *handle_of, *steal;
+    object *is_free, *modes; /* may be missing */
+} record;
+
+/* Whether a tensor lies as the plan expects. */
+static int lies(const record *r, object *tensor, int64_t k)
+{
+    object *found = call(r->check, tensor, r->sizes[k], r->strides[k], NULL);
+    if (!found) { clear_error(); return 0; }
+    decref(found);
+    found = call_method(tensor, r->is_neg, NULL);
+    if (!found) { clear_error(); return 0; }
+    int negative = is_true(found);
+    decref(found);
+    return !negative;
+}
+
+static int take(const record *r, object *given, int64_t *addresses)
+{
+    const int64_t *at = r->positions;
+    for (int64_t k = 0; k < r->inputs; ++k) {
+        object *tensor = at[k] < 0 ? r->constants[k] : list_item(given, at[k]);
+        if (!tensor) { clear_error(); return 0; }
+        if (at[k] >= 0 && !lies(r, tensor, k)) return 0;
+        object *address = call_method(tensor, r->data_ptr, NULL);
+        if (!address) { clear_error(); return 0; }
+        addresses[k] = as_number(address);
+        decref(address);
+    }
+    at += r->inputs + r->owned;
+    for (int64_t k = 0; k < r->checked; ++k) {
+        object *tensor = list_item(given, at[k]);
+        if (!tensor) { clear_error(); return 0; }
+        if (!lies(r, tensor, r->inputs + k)) return 0;
+    }
+    return 1;
+}
+
+static int asked(object *function, object *argument)
+{
+    object *found = call(function, argument, NULL);
+    if (!found) { clear_error(); return -1; }
+    int truth = is_true(found);
+    decref(found);
+    return truth;
+}
+
+object *treadle_enter(object *self, object *given)
+{
+    const record *r = capsule_pointer(self, NULL);
+    int64_t addresses[r->inputs + r->owned + 1], results[r->results + 1];
+    int ready = !r->modes || asked(r->modes, NULL) == 0;
+    ready = ready && take(r, given, addresses) && (!r->is_free || asked(r->is_free, given) == 1);
+    if (!ready) { incref(r->none); return r->none; }
+    for (int64_t k = 0; k < r->owned; ++k) {
+        int64_t at = r->positions[r->inputs + k];
+        object *capsule = call(r->handle_of, list_item(given, at), NULL);
+        if (!capsule) return NULL;
+        addresses[r->inputs + k] = (int64_t)capsule_pointer(capsule, NULL);
+        decref(capsule);
+        incref(r->none);
+        list_set(given, at, r->none);
+    }
+    void *thread = save_thread();
+    int64_t status = r->host(addresses, r->numbers, results);
+    restore_thread(thread);
+    if (status) return from_number(status);
+    object *capsules = list_new(r->results);
+    if (!capsules) return NULL;
+    for (int64_t k = 0; k < r->results; ++k)
+        list_set(capsules, k, capsule_new((void *)results[k], NULL, NULL));
+    if (!r->results) return capsules;
+    object *tensors = call(r->steal, capsules, NULL);
+    decref(capsules);
+    return tensors;
+}

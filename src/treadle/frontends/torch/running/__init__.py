@@ -1,1 +1,0 @@
-"""What runs a compiled graph on torch tensors: whose memory, where it lies, kernels and calls."""

@@ -1,0 +1,1 @@
+"""Who carries out launch plans: each host is thin and decides nothing."""

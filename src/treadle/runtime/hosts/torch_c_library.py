@@ -1,0 +1,66 @@
+"""libtorch's C interface: which functions this torch has, and which operators they stand for.
+
+The functions are declared nowhere but here: each operator's schema says the arguments, and the
+interface passes a tensor as a handle, a list as a pointer and a count, a truth value as 32 bits.
+They are found by name in what Python has loaded; what is not there is called from Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from treadle.codegen.host_c.render import NEEDED
+
+aten = torch.ops.aten
+WRITING: Mapping[Any, str] = {
+    aten.mm.default: "aoti_torch_cpu_mm_out",
+    aten.bmm.default: "aoti_torch_cpu_bmm_out",
+    aten.addmm.default: "aoti_torch_cpu_addmm_out",
+    aten.baddbmm.default: "aoti_torch_cpu_baddbmm_out",
+}
+"""Operators whose function writes where it is told: the result is its first argument."""
+MAKING: Mapping[Any, str] = {
+    aten.convolution.default: "aoti_torch_cpu_convolution",
+    aten.convolution_backward.default: "aoti_torch_cpu_convolution_backward",
+}
+"""Operators whose function makes its results, in memory of their own that nobody else sees."""
+
+
+@lru_cache(maxsize=1)
+def has_interface() -> bool:
+    """Whether this torch has what every host function needs."""
+    is_there = hasattr(torch._C, "_aoti") and hasattr(torch._C._dynamo.guards, "assert_size_stride")
+    return is_there and None not in addresses_of(NEEDED)
+
+
+def addresses_of(names: Sequence[str]) -> list[int | None]:
+    """Where functions of the library lie; None for those it does not have."""
+    return [_address(name) for name in names]
+
+
+@lru_cache(maxsize=256)
+def _address(name: str) -> int | None:
+    # Python's own module of torch was linked against the library: what it can see, we can.
+    library = ctypes.CDLL(torch._C.__file__)
+    try:
+        return ctypes.cast(library[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def type_code(element: torch.dtype) -> int | None:
+    """The number by which the interface knows an element type; None if it does not."""
+    address = _address(f"aoti_torch_dtype_{str(element).removeprefix('torch.')}")
+    return None if address is None else int(ctypes.CFUNCTYPE(ctypes.c_int32)(address)())
+
+
+def function_for(operator: Any) -> str | None:
+    """The function of the interface that does what an operator does, if this torch has it."""
+    name = WRITING.get(operator) or MAKING.get(operator)
+    return name if name is not None and _address(name) is not None else None

@@ -1,0 +1,211 @@
+"""Library calls of a plan as actions on torch tensors: arguments filled in, results adopted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from treadle.index import Symbol
+from treadle.ir.effects import effects
+from treadle.ir.program import Call, Ref
+from treadle.ir.types import Layout
+from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
+from treadle.runtime.hosts.torch_tensors import lies, reinterpret, storage_key
+from treadle.runtime.launch_plan import CallStep, WaitStep
+from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.library_calls import Held, Hole, LibraryCall, ViewHole, has_holes
+from treadle.runtime.placed_layout import layout_at, number_at
+from treadle.runtime.signature import Signature
+
+Filler = Callable[[RunMemory], Any]
+"""Gets one argument of a call at run time."""
+
+
+class BoundCalls:
+    """The calls of a program for one set of run-time sizes."""
+
+    def __init__(
+        self,
+        shape: LaunchShape,
+        signature: Signature,
+        tensors: TensorMemory,
+        values: Mapping[Symbol, int],
+    ) -> None:
+        self.shape, self.signature, self.tensors, self.values = shape, signature, tensors, values
+
+    def action(self, step: CallStep) -> Action:
+        """One call."""
+        op = self.shape.program.op_by_name[step.operation]
+        assert isinstance(op, Call), f"'{op.name}' is no call"
+        call = self.signature.calls[op.name]
+        args = [self._filler(a, op) for a in call.args]
+        kwargs = {key: self._filler(a, op) for key, a in call.kwargs.items()}
+        if step.event is not None:
+            return self._begin(op, call, args, kwargs)
+        if call.results and op.writes[0] not in self._by_torch:
+            assert call.into is not None, f"'{op.name}' cannot be told where to write"
+            return self._call_into(op.writes[0], call.into, args, kwargs)
+        return self._call(op, call, args, kwargs)
+
+    def _call(
+        self, op: Call, call: LibraryCall, args: Sequence[Filler], kwargs: Mapping[str, Filler]
+    ) -> Action:
+        results = list(zip(call.results, op.writes, strict=True))
+        function, is_single = call.function, call.is_single
+        moved = op.mutates if call.moves_arguments else ()
+
+        def invoke(memory: RunMemory) -> None:
+            given = [fill(memory) for fill in args]
+            made = function(*given, **{key: fill(memory) for key, fill in kwargs.items()})
+            for name in moved:
+                self.tensors.put(memory, name, memory.tensors[name])
+            if not results:
+                return
+            several = (made,) if is_single else made
+            inputs = _storages(given)
+            for (position, _, is_object), name in results:
+                if is_object:
+                    memory.objects[name] = several[position]
+                else:
+                    self.adopt(memory, name, several[position], inputs)
+
+        return invoke
+
+    def _call_into(
+        self,
+        name: str,
+        function: Any,
+        args: Sequence[Filler],
+        kwargs: Mapping[str, Filler],
+    ) -> Action:
+        """A call that writes into the place its result was given."""
+
+        def invoke(memory: RunMemory) -> None:
+            given = {key: fill(memory) for key, fill in kwargs.items()}
+            function(*[fill(memory) for fill in args], **given, out=memory.tensors[name])
+
+        return invoke
+
+    # -- collectives -----------------------------------------------------------------------
+    def _begin(
+        self, op: Call, call: LibraryCall, args: Sequence[Filler], kwargs: Mapping[str, Filler]
+    ) -> Action:
+        """A collective: its results are not looked at before they are waited for."""
+        function, is_single = call.function, call.is_single
+        results = [
+            (position, name) for (position, _, _), name in zip(call.results, op.writes, strict=True)
+        ]
+        assert call.wait is not None, f"nobody knows how to wait for '{op.name}'"
+
+        def begin(memory: RunMemory) -> None:
+            given = [fill(memory) for fill in args]
+            made = function(*given, **{key: fill(memory) for key, fill in kwargs.items()})
+            several = (made,) if is_single else made
+            for position, name in results:
+                memory.pending[name] = several[position]
+
+        return begin
+
+    def wait(self, step: WaitStep) -> Action:
+        """Wait for a result of a collective, which then gets its place."""
+        name, functions = step.storage, self._waits
+        if step.event is None:
+            return lambda memory: None
+        wait = functions[step.event]
+
+        def wait_for(memory: RunMemory) -> None:
+            if name in memory.pending:
+                self.adopt(memory, name, wait(memory.pending.pop(name)), set())
+            else:
+                wait(memory.tensors[name])  # it was changed in place
+
+        return wait_for
+
+    @cached_property
+    def _waits(self) -> dict[str, Callable[[Any], Any]]:
+        """How to wait for each event."""
+        found = {}
+        for step in self.shape.steps:
+            if isinstance(step, CallStep) and step.event is not None:
+                wait = self.signature.calls[step.operation].wait
+                assert wait is not None, f"nobody knows how to wait for '{step.operation}'"
+                found[step.event] = wait
+        return found
+
+    # -- results ---------------------------------------------------------------------------
+    @cached_property
+    def _by_torch(self) -> set[str]:
+        """Results that torch allocates, objects included."""
+        told, layouts = self.shape.writes_where_told, self.tensors.layouts
+        calls = [op for op in self.shape.program.ops if isinstance(op, Call)]
+        names = [n for op in calls for n in effects(op).writes]
+        return {n for n in names if n not in self.shape.made or not told(n, layouts)}
+
+    def adopt(self, memory: RunMemory, name: str, tensor: Any, inputs: set[object]) -> None:
+        """Make a call's result the storage of a buffer; copied if it lies in another way."""
+        tensors = self.tensors
+        layout, element = tensors.layouts[name], tensors.element(name)
+        if tensor is None and tensors.place(name) is None:
+            memory.tensors[name] = None  # an operator that promised a tensor nobody looks at
+            return
+        if not isinstance(tensor, torch.Tensor):
+            tensor = torch.as_tensor(tensor, dtype=element)
+        if tuple(tensor.shape) != layout.sizes and tensors.place(name) is None:
+            # Some operators return other sizes than they promise; calls get what they expect.
+            memory.tensors[name] = tensor
+            return
+        is_same = tensor.dtype is element and lies(tensor, layout) and not tensor.is_neg()
+        if not is_same or storage_key(tensor) in inputs:
+            moved = torch.empty_strided(layout.sizes, layout.strides, dtype=element)
+            moved.copy_(tensor)
+            tensor = moved
+        tensors.put(memory, name, tensor)
+        if name in tensors.pools:
+            tensors.settle(memory, name)
+
+    # -- arguments -------------------------------------------------------------------------
+    def _filler(self, arg: Any, op: Call) -> Filler:
+        """How to get one argument of a call at run time."""
+        if isinstance(arg, Hole):
+            return self._from_hole(op.args[arg.position])
+        if isinstance(arg, ViewHole):
+            given = op.args[arg.position]
+            assert isinstance(given, Ref), f"a view of what is no buffer: {given}"
+            return self._view(given.buffer, arg.layout)
+        if isinstance(arg, Held):
+            name = arg.name
+            return lambda memory: memory.objects[name]
+        if isinstance(arg, list | tuple) and has_holes(arg):
+            kind, fills = type(arg), [self._filler(a, op) for a in arg]
+            return lambda memory: kind([fill(memory) for fill in fills])
+        if isinstance(arg, dict) and has_holes(list(arg.values())):
+            named = {key: self._filler(a, op) for key, a in arg.items()}
+            return lambda memory: {key: fill(memory) for key, fill in named.items()}
+        if isinstance(arg, slice):
+            parts = [self._filler(a, op) for a in (arg.start, arg.stop, arg.step)]
+            return lambda memory: slice(*[fill(memory) for fill in parts])
+        return lambda memory: arg
+
+    def _from_hole(self, given: Any) -> Filler:
+        if isinstance(given, Ref):
+            name = given.buffer
+            return lambda memory: memory.tensors[name]
+        value = number_at(given, self.values)
+        return lambda memory: value
+
+    def _view(self, name: str, layout: Layout) -> Filler:
+        sizes, strides, offset = layout_at(layout, self.values)
+        return lambda memory: reinterpret(memory.tensors[name], sizes, strides, offset)
+
+
+def _storages(given: Sequence[Any]) -> set[object]:
+    found: set[object] = set()
+    for x in given:
+        if isinstance(x, torch.Tensor):
+            found.add(storage_key(x))
+        elif isinstance(x, list | tuple):
+            found |= _storages(x)
+    return found

@@ -1,0 +1,314 @@
+"""The host on torch tensors, in Python: kernels on their memory, library calls in between.
+
+A plan is bound once for each set of run-time sizes (numbers instead of expressions) to a list of
+actions, which a run walks. The arena belongs to one run: torch's allocator makes it and takes it
+back, so that runs may overlap in threads and nothing is held in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+
+from treadle.core.context import Ctx
+from treadle.core.errors import TreadleError
+from treadle.core.options import Options
+from treadle.index import Symbol, hint
+from treadle.ir.program import Program
+from treadle.runtime.device_memory import DeviceMemory
+from treadle.runtime.hosts.numpy import CompiledProgram
+from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host
+from treadle.runtime.hosts.torch_calls import BoundCalls
+from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
+from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
+from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step, TakeStep, WaitStep
+from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.placed_layout import layout_at, layouts_at, number_at
+from treadle.runtime.plan_launches import plan_launches
+from treadle.runtime.signature import (
+    ObjectResult,
+    Result,
+    Signature,
+    SizeResult,
+    TensorResult,
+)
+
+MOST_BOUND = 64
+RUNS_BEFORE_C = {"auto": 2, "c": 0, "python": sys.maxsize}
+"""How often Python walks a plan before its host is compiled: most graphs of a test run once."""
+OUT_OF_RANGE = ("RUN003", "RUN004")
+
+Blame = Callable[[TreadleError], Sequence[str]]
+"""The user's places behind an error of a run."""
+
+
+class OutOfRangeError(IndexError, RuntimeError):
+    """An index that leaves its tensor: eager mode raises one or the other, by operator."""
+
+
+class Runner:
+    """A graph that is ready to run: takes the graph's inputs as a list, gives its outputs."""
+
+    def __init__(
+        self,
+        compiled: CompiledProgram,
+        signature: Signature,
+        ctx: Ctx | None = None,
+        blame: Blame | None = None,
+    ) -> None:
+        self.compiled, self.signature, self.ctx = compiled, signature, ctx
+        self.blame = blame
+        self.options = ctx.options if ctx is not None else Options.from_env()
+        self.runs_before_c = RUNS_BEFORE_C[self.options.host]
+        self._likely: LaunchPlan | None = None
+        self.program: Program = compiled.program
+        self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
+        self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
+        self._only_host: CHost | None = None
+        """The host in C of a program without run-time sizes, once there is one."""
+
+    @cached_property
+    def shape(self) -> LaunchShape:
+        """What of a run does not depend on sizes."""
+        return LaunchShape(self.compiled.host, self.signature.facts)
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """Run on the caller's tensors; the list is emptied so that they can die early."""
+        host = self._only_host
+        if host is not None:
+            found = host.enter(args)
+            if found is not None:
+                if host.is_direct and type(found) is list:
+                    args.clear()
+                    return found
+                return self._finished(host, args, found)
+        given = list(args)
+        args.clear()
+        bound = self._bound(self._sizes(given))
+        host = bound.in_c
+        if host is not None and (found := host.enter(given)) is not None:
+            return self._finished(host, given, found)
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            return self._walk(bound, given)
+        except TreadleError as e:
+            raise self._as_in_eager(e) from e
+        finally:
+            torch._C._set_grad_enabled(before)
+
+    def _finished(self, host: CHost, given: list[Any], found: Any) -> list[Any]:
+        """The results of a run in C, or the error it ended with."""
+        try:
+            results = host.results(given, found)
+        except TreadleError as e:
+            raise self._as_in_eager(e) from e
+        given.clear()
+        return results
+
+    def _walk(self, bound: Bound, given: list[Any]) -> list[Any]:
+        """Carry out a plan from Python; what was given may die on the way."""
+        memory = RunMemory(len(self._place))
+        back = bound.take_inputs(memory, given)
+        given.clear()
+        for act in bound.actions:
+            act(memory)
+        for target, source in back:
+            # AOTAutograd counts the change itself.
+            with uncounted(target):
+                target.copy_(source)
+        return [give(memory) for give in bound.results]
+
+    def _as_in_eager(self, error: TreadleError) -> Exception:
+        """The error under the type that eager mode raises, with the user's line."""
+        places = list(self.blame(error)) if self.blame is not None else []
+        words = "your line" if len(places) == 1 else "one of your lines"
+        if not any(":" in place for place in places):
+            words = "in your model"
+        lines = [f"  {words}: {'; '.join(places)}"] if places else []
+        kind = OutOfRangeError if error.code in OUT_OF_RANGE else RuntimeError
+        return kind("\n".join([str(error), *lines]))
+
+    @property
+    def likely(self) -> LaunchPlan | None:
+        """The plan for the likely sizes, once it is made: what others are made like."""
+        return self._likely
+
+    def bound(self, sizes: Mapping[str, int] | None = None) -> Bound:
+        """The actions for some run-time sizes by name; those not given have their likely value."""
+        known, own = sizes or {}, self.program.sizes
+        found = self._bound(tuple([(s.name, known.get(s.name, hint(s))) for s in own]))
+        self._likely = self._likely or found.plan
+        return found
+
+    def _sizes(self, given: Sequence[Any]) -> tuple[tuple[str, int], ...]:
+        """The value of every run-time size, from the inputs that show it."""
+        if not self.program.sizes:
+            return ()
+        values = {name: int(given[position]) for position, name in self.signature.numbers}
+        for position, name in self.signature.tensors:
+            shape = given[position].shape if given[position] is not None else ()
+            for n, extent in zip(self.program.by_name[name].layout.sizes, shape, strict=False):
+                if isinstance(n, Symbol):
+                    values.setdefault(n.name, int(extent))
+        return tuple([(s.name, values[s.name]) for s in self.program.sizes])
+
+    def settle_for(self, bound: Bound) -> None:
+        """Remember the one host in C of a program that has no run-time sizes."""
+        if not self.program.sizes and bound.choice is not None:
+            self._only_host = bound.choice.host
+
+    def place(self, storage: str) -> int | None:
+        """The position of a storage among the addresses kernels are given."""
+        return self._place.get(storage)
+
+
+class Bound:
+    """The actions and the memory of a program for one set of run-time sizes."""
+
+    def __init__(self, runner: Runner, sizes: tuple[tuple[str, int], ...]) -> None:
+        self.runner, self.program, self.shape = runner, runner.program, runner.shape
+        values = dict(sizes)
+        self.sizes: Mapping[str, int] = values
+        self.values: Mapping[Symbol, int] = {s: values[s.name] for s in self.program.sizes}
+        self.layouts = layouts_at(self.program, self.values)
+        self.plan = plan_launches(
+            self.shape, values, ctx=runner.ctx, like=runner.likely, layouts=self.layouts
+        )
+        self.tensors = TensorMemory(
+            self.shape, self.memory, self.layouts, runner.place, runner.signature.is_inference
+        )
+        self.calls = BoundCalls(self.shape, runner.signature, self.tensors, self.values)
+        self.actions: list[Action] = list(self._actions())
+        self._runs = 0
+        self.choice: HostChoice | None = None
+        """Who carries out the plan, once that is decided."""
+        self._given: set[str] = set()
+        self.results = [self._giver(one) for one in runner.signature.results]
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """Where storages lie: all of them, for this host runs on one device."""
+        return self.plan.main
+
+    @property
+    def in_c(self) -> CHost | None:
+        """The plan as a function in C, once it has run often enough for that to pay."""
+        if self.choice is None:
+            self._runs += 1
+            if self._runs <= self.runner.runs_before_c:
+                return None
+            self.choice = choose_host(self, self.runner.options)
+            self.runner.settle_for(self)
+        return self.choice.host
+
+    # -- inputs ----------------------------------------------------------------------------
+    def take_inputs(self, memory: RunMemory, given: list[Any]) -> list[tuple[Any, Any]]:
+        """Put the inputs in place; gives pairs to copy back: tensors that had to be moved."""
+        signature, tensors, back = self.runner.signature, self.tensors, []
+        for position, name in signature.tensors:
+            tensor, layout = given[position], self.layouts[name]
+            if tensor is None:  # a token that orders effects: torch passes nothing for it
+                element = tensors.element(name)
+                tensor = torch.empty_strided(layout.sizes, layout.strides, dtype=element)
+            if tuple(tensor.shape) != layout.sizes and self.runner.place(name) is None:
+                memory.tensors[name] = tensor  # saved by an operator that broke its promise
+                continue
+            placed = as_expected(tensor, layout)
+            tensors.put(memory, name, placed)
+            if name in signature.mutated and placed.data_ptr() != tensor.data_ptr():
+                back.append((tensor, placed))
+        for name, tensor in signature.constants.items():
+            tensors.put(memory, name, tensor)
+        for position, name in signature.objects:
+            memory.objects[name] = given[position]
+        tensors.settle_inputs(memory, given)
+        return back
+
+    # -- steps -----------------------------------------------------------------------------
+    def _actions(self) -> Iterator[Action]:
+        """Allocations, kernels, calls; what ends is let go of before memory is next needed."""
+        number = {plan.name: k for k, plan in enumerate(self.runner.compiled.host.kernels)}
+        objects: dict[int, list[str]] = {}
+        for name, k in self.shape.objects.items():
+            objects.setdefault(k, []).append(name)
+        run: list[int] = []
+        over = self.tensors.ends.get(-1, [])
+        for k, step in enumerate(self.plan.steps):
+            taken = self.tensors.allocations.get(k, [])
+            if run and (taken or not isinstance(step, LaunchStep)):
+                yield self._launch(run)
+                run = []
+            if over and (taken or not isinstance(step, LaunchStep)):
+                yield self._letting_go(over, k)
+                over = []
+            yield from taken
+            if isinstance(step, LaunchStep):
+                run.append(number[step.kernel])
+            else:
+                yield from self._other(step)
+            over = over + self.tensors.ends.get(k, []) + objects.get(k, [])
+        if run:
+            yield self._launch(run)
+
+    def _other(self, step: Step) -> Iterator[Action]:
+        assert not isinstance(step, TakeStep), "here calls give their results one by one"
+        if isinstance(step, CallStep):
+            yield self.calls.action(step)
+        elif isinstance(step, WaitStep):
+            yield self.calls.wait(step)
+
+    def _letting_go(self, names: Sequence[str], before: int) -> Action:
+        arena = self.memory.arena
+        is_over = arena is not None and arena.last < before
+
+        def let_go(memory: RunMemory) -> None:
+            for name in names:
+                memory.tensors.pop(name, None)
+                memory.objects.pop(name, None)
+            if is_over:
+                memory.arena = None
+
+        return let_go
+
+    def _launch(self, kernel_numbers: Sequence[int]) -> Action:
+        kernels = self.runner.compiled.kernels
+        first, last = kernel_numbers[0], kernel_numbers[-1] + 1
+        assert kernels is not None, "a runner is made of what was compiled"
+        start = kernels.launch
+        numbers = [self.sizes[s.name] for s in self.program.sizes]
+        sizes = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+
+        def launch(memory: RunMemory) -> None:
+            start(memory.addresses, sizes, memory.error, first, last)
+
+        return launch
+
+    # -- results ---------------------------------------------------------------------------
+    def _giver(self, result: Result) -> Callable[[RunMemory], Any]:
+        if isinstance(result, TensorResult):
+            return self._tensor_giver(result)
+        if isinstance(result, ObjectResult):
+            held = result.name
+            return lambda memory: memory.objects[held]
+        if isinstance(result, SizeResult):
+            number = number_at(result.size, self.values)
+            return lambda memory: number
+        value = result.value
+        return lambda memory: value
+
+    def _tensor_giver(self, result: TensorResult) -> Callable[[RunMemory], Any]:
+        name = result.storage
+        # A result is a tensor of its own, even where another one shows the same memory.
+        if result.is_whole and name not in self._given:
+            self._given.add(name)
+            return lambda memory: memory.tensors[name]
+        is_view = self.runner.signature.is_inference and name not in self.shape.inputs
+        look = view_of if is_view else reinterpret
+        sizes, strides, offset = layout_at(result.layout, self.values)
+        return lambda memory: look(memory.tensors[name], sizes, strides, offset)
