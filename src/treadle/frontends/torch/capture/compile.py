@@ -183,7 +183,11 @@ def _build(
         settings.observe(lowered)
     is_backward = kind is GraphKind.BACKWARD
     provenance = Provenance(
-        gm.graph, settings.called_from, () if is_backward else saved.inputs, saved.forward
+        gm.graph,
+        settings.called_from,
+        () if is_backward else saved.inputs,
+        saved.forward,
+        lowered.made_for,
     )
     owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
     scheduled, compiled = _made(_ByText(lowered.program), settings.options)

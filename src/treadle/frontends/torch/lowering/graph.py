@@ -74,6 +74,8 @@ class Lowered:
     """(overload, reason) of every call that stands for an operator without loops."""
     lowered: int = 0
     """How many nodes became loops or views."""
+    made_for: dict[str, str] = field(default_factory=dict)
+    """The node that each copy or argument in memory was made for, by its buffer."""
 
 
 def lower_graph(
@@ -150,6 +152,7 @@ class GraphLowering:
             while where in self._ops:
                 where = self.fresh(name)
             self._ops.add(where)
+            self.out.made_for[where] = self.current
             realise(self.builder, where, value, self.origins, keep_gaps)
         assert value.home is not None, "a realised value has a home"
         return value.home
@@ -160,7 +163,11 @@ class GraphLowering:
         if not isinstance(value, Lazy | Realised) or not isinstance(val, torch.Tensor):
             return value
         wanted = Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()))
-        return self._exact(value, wanted, f"{node.name}_arg") or value
+        moved = self._exact(value, wanted, f"{node.name}_arg")
+        if moved is None:
+            return value
+        self.out.made_for[moved.buffer.name] = node.name
+        return moved
 
     def callable_of(self, node: Any) -> Callable[..., Any]:
         """The Python function a node calls."""
