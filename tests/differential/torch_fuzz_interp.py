@@ -16,6 +16,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Built, Settings, compile_graph
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.own_steps import OwnSteps
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.ir.interp import RunError
 
 
@@ -44,9 +45,9 @@ class Watching:
             return compat.aot_compile(
                 gm,
                 inputs,
-                forward=partial(self._compile, "forward"),
-                backward=partial(self._compile, "backward"),
-                inference=partial(self._compile, "graph"),
+                forward=partial(self._compile, GraphKind.FORWARD),
+                backward=partial(self._compile, GraphKind.BACKWARD),
+                inference=partial(self._compile, GraphKind.INFERENCE),
                 decompositions=decompositions(OwnSteps()),
             )
         except Exception as e:
@@ -55,11 +56,11 @@ class Watching:
             self.uncaptured += 1  # like the backend: what torch cannot capture, torch runs
             return gm  # type: ignore[no-any-return]
 
-    def _compile(self, name: str, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _compile(self, kind: GraphKind, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         seen: list[Built] = []
-        donated = compat.donated_inputs() if name == "backward" else ()
+        donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
         settings = replace(self.settings, report=seen.append)
-        compiled = compile_graph(gm, name, settings, donated)
+        compiled = compile_graph(gm, kind, settings, donated)
         self.graphs += 1
         return compat.make_boxed(partial(self._both, seen[-1], compiled)) if seen else compiled
 

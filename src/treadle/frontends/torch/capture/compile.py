@@ -31,6 +31,7 @@ from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
 from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
@@ -137,7 +138,7 @@ class _ByText:
 
 def compile_graph(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: Sequence[int] = (),
     saved: Saved | None = None,
@@ -147,17 +148,19 @@ def compile_graph(
     if where is not None:
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
     try:
-        built = _build(gm, name, settings, donated, saved or Saved())
+        built = _build(gm, kind, settings, donated, saved or Saved())
     except NoMachineCode as e:
         if settings.wants_errors:
-            raise CompileError(f"graph '{name}' cannot be compiled: {e}", code="TOR003") from e
+            raise CompileError(
+                f"graph '{kind.value}' cannot be compiled: {e}", code="TOR003"
+            ) from e
         return _eager(gm, "TOR003", str(e))
     except Exception as e:
         reason = _in_one_line(e)
         line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
         if settings.wants_errors:
             place = f" (at {line})" if line else ""
-            message = f"graph '{name}' cannot be compiled{place}: {reason}"
+            message = f"graph '{kind.value}' cannot be compiled{place}: {reason}"
             raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
         return _eager(gm, "TOR001", reason, line, again)
     log.show(built)
@@ -168,30 +171,35 @@ def compile_graph(
 
 def _build(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: Sequence[int],
     saved: Saved,
 ) -> Built:
     began = time.perf_counter()
-    part = partial(compile_graph, name="graph", settings=settings)
-    lowered = lower_graph(gm, name, donated, part)
+    part = partial(compile_graph, kind=GraphKind.INFERENCE, settings=settings)
+    lowered = lower_graph(gm, kind, donated, part)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
     if settings.observe is not None:
         settings.observe(lowered)
+    is_backward = kind is GraphKind.BACKWARD
     provenance = Provenance(
-        gm.graph, settings.called_from, () if name == "backward" else saved.inputs, saved.forward
+        gm.graph,
+        settings.called_from,
+        () if is_backward else saved.inputs,
+        saved.forward,
+        lowered.made_for,
     )
-    owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
+    owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
     scheduled, compiled = _made(_ByText(lowered.program), settings.options)
     blame = partial(blamed_places, provenance, compiled.program)
-    runner = Runner(compiled, signature_of(lowered, name, owners), scheduled.ctx, blame)
-    if name == "forward":
+    runner = Runner(compiled, signature_of(lowered, owners), scheduled.ctx, blame)
+    if kind is GraphKind.FORWARD:
         saved.forward = provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
-    return Built(name, lowered, scheduled, runner, provenance, time.perf_counter() - began)
+    return Built(kind.value, lowered, scheduled, runner, provenance, time.perf_counter() - began)
 
 
 def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
