@@ -8,6 +8,7 @@ at too) the Python host runs instead: `enter` then gives None, and nothing has h
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +29,11 @@ from treadle.core.options import Options
 from treadle.core.toolchain import load_shared, why_not_compiled
 from treadle.memory.from_program import CPU_ALIGNMENT
 from treadle.runtime.hosts.torch_c_enter import Entering, Entrance
-from treadle.runtime.hosts.torch_c_library import has_interface
+from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tensors_from
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
 from treadle.runtime.hosts.torch_memory import RunMemory
 from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret, storage_key
+from treadle.runtime.launch_plan import CallStep, Step
 from treadle.runtime.signature import TensorResult
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
         return HostChoice(None, "not all of its memory is the CPU's")
     if bound.runner.signature.objects:
         return HostChoice(None, "it is given objects that only Python knows")
+    if bound.calls.broken:
+        names = ", ".join(sorted(bound.calls.broken))
+        return HostChoice(None, f"results that were not what their operators promise: {names}")
     try:
         made = Translation(
             bound.shape,
@@ -84,7 +89,14 @@ class CHost:
         self.kernels = kernels
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)
-        table = table_of(made, kernels.address)
+        self._steps = {
+            k: (names, bound.calls.called_back(_call_step(bound.plan.steps[k])))
+            for k, names in made.back.items()
+        }
+        self._raised = threading.local()
+        self._back = BACK(self._called_back) if made.back else None
+        back = 0 if self._back is None else _address(self._back)
+        table = table_of(made, kernels.address, back)
         self._table = (ctypes.c_int64 * len(table))(*table)
         signature = bound.runner.signature
         self._positions = {name: k for k, name in signature.tensors}
@@ -110,7 +122,7 @@ class CHost:
             layouts=[layouts[name][:2] for name in (*made.inputs, *unseen)],
             results=len(made.results),
             is_free=self._are_free if self._pools else None,
-            calls_library=bool(made.function.functions),
+            calls_library=bool(made.function.functions or made.back),
         )
 
     def results(self, given: list[Any], found: Any) -> list[Any]:
@@ -134,6 +146,19 @@ class CHost:
             if gives and not is_whole:
                 return False
         return True
+
+    # -- in between ------------------------------------------------------------------------
+    def _called_back(self, step: int, given: Any, made: Any) -> int:
+        """Make one call from Python, with views that end with it; 1 if it raised something."""
+        names, answer = self._steps[step]
+        try:
+            tensors = dict(zip(names, tensors_from(given[: len(names)]), strict=True))
+            for k, result in enumerate(answer(tensors)):
+                made[k][0] = handle_of(result)
+        except BaseException as e:
+            self._raised.error = e
+            return 1
+        return 0
 
     # -- coming out ------------------------------------------------------------------------
     def _simple_results(self) -> list[int] | None:
@@ -176,9 +201,26 @@ class CHost:
             self.kernels.fail(self._error()[:ERROR_LENGTH])
         if status == NO_MEMORY:
             raise RuntimeError("torch has no memory left for what a graph needs")
+        raised, self._raised.error = getattr(self._raised, "error", None), None
+        if raised is not None:
+            raise raised
         step = self.bound.plan.steps[status - 1]
         target = getattr(step, "target", "a call")
         raise RuntimeError(f"torch's {target} failed in operation '{step.operation}'")
+
+
+BACK = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_int64,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)),
+)
+"""How a host function calls back: a step, views, and where its results go."""
+
+
+def _call_step(step: Step) -> CallStep:
+    assert isinstance(step, CallStep), f"'{step.operation}' is no call"
+    return step
 
 
 def _address(function: Any) -> int:
