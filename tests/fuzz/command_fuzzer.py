@@ -45,7 +45,7 @@ SECONDS = 10.0
 LARGEST_SEED = 30_000
 """Characters of a corpus file; larger ones make cases slow and find nothing else."""
 TESTS = Path(__file__).parents[1]
-BUGS = ("PIPE001", "PIPE002", "CERT001", "CERT002", "CERT003", "CERT004", "CERT005")
+BUGS = ("PIPE001", "PIPE002", "CERT001", "CERT002", "CERT003", "CERT004", "CERT005", "CERT006")
 """Codes that say that Treadle itself went wrong."""
 
 Mutation = Callable[[random.Random, str], str]

@@ -30,6 +30,12 @@ def border_changes(before: Program, after: Program) -> list[Violation]:
     return found
 
 
+def loosened(before: Program, after: Program) -> list[Violation]:
+    """CERT006: code may not differ further from the interpreter than the program allowed."""
+    words = after.numerics.looser_than(before.numerics)
+    return [Violation("CERT006", what, "numerics") for what in words]
+
+
 def certify(before: Program, after: Program) -> list[Violation]:
     """What `after` breaks of `before`; empty if every dependence is kept."""
     place = {op.name: k for k, op in enumerate(after.leaves)}

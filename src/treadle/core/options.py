@@ -96,6 +96,13 @@ class Options:
         ByteCount(1),
         "TREADLE_MEMORY_LIMIT",
     )
+    numerics: str = _option(
+        "torch",
+        "how exact a graph of torch's is computed: torch as torch promises it, exact as the"
+        " interpreter does, every operation and every sum rounded once",
+        Choice("torch", "exact"),
+        "TREADLE_NUMERICS",
+    )
     explain: bool = _option(
         False,
         "on a refusal, also ask the rules after the first one that refused",

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from treadle.index import Expr, IntLike, Symbol, as_expr, size
 from treadle.ir.body import Literal, Scalar
 from treadle.ir.build_body import BodyBuilder, Value
+from treadle.ir.numerics import EXACT, Numerics
 from treadle.ir.program import (
     Arg,
     Call,
@@ -50,8 +51,8 @@ G = TypeVar("G", bound=Group)
 class ProgramBuilder:
     """Collects buffers and operations; `build` gives the frozen program."""
 
-    def __init__(self, name: str, device: str = "cpu") -> None:
-        self.name, self.device = name, device
+    def __init__(self, name: str, device: str = "cpu", numerics: Numerics = EXACT) -> None:
+        self.name, self.device, self.numerics = name, device, numerics
         self.buffers: dict[str, Buffer] = {}
         self.inputs: list[str] = []
         self.outputs: list[str] = []
@@ -249,6 +250,7 @@ class ProgramBuilder:
             outputs=tuple(self.outputs),
             donated=tuple(self.donated),
             sizes=tuple(self.sizes.values()),
+            numerics=self.numerics,
         )
 
 

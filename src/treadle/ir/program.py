@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from treadle.index import Expr, Symbol
 from treadle.ir.body import Body, Literal
+from treadle.ir.loop_schedule import Step
+from treadle.ir.numerics import EXACT, Numerics
 from treadle.ir.types import Buffer
 
 T = TypeVar("T")
@@ -71,6 +73,8 @@ class Nest(Loop):
     """
 
     runs: tuple[str, ...]
+    schedule: tuple[Step, ...] = ()
+    """How its loops are walked; without steps, as they stand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +197,8 @@ class Program:
     outputs: tuple[str, ...] = ()
     donated: tuple[str, ...] = ()
     sizes: tuple[Symbol, ...] = ()
+    numerics: Numerics = EXACT
+    """How far from the interpreter's values generated code may be."""
     _memo: dict[object, Any] = field(
         default_factory=dict, init=False, compare=False, repr=False, hash=False
     )
@@ -267,7 +273,7 @@ class Program:
     def __reduce__(self) -> tuple[Any, ...]:
         # Memoised answers stay behind: they can be large and are cheap to recompute.
         fields = (self.name, self.buffers, self.ops, self.inputs, self.outputs)
-        return Program, (*fields, self.donated, self.sizes)
+        return Program, (*fields, self.donated, self.sizes, self.numerics)
 
 
 def _buffers_by_name(program: Program) -> dict[str, Buffer]:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from treadle.core.errors import SpecError, Violation
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
+from treadle.ir.loop_schedule import UnfitStepError, plan_loops
 from treadle.ir.program import (
     Call,
     Foreach,
@@ -105,6 +106,8 @@ def sound_kernels(program: Program) -> Iterator[Violation]:
                 yield Violation("KER003", f"nest {m.name} says nothing of what it runs", op.name)
             elif isinstance(m, Nest) and len(set(m.runs)) < len(m.runs):
                 yield Violation("KER003", f"nest {m.name} says twice what it runs", op.name)
+            elif isinstance(m, Nest):
+                yield from _fitting_schedule(m)
             elif not isinstance(m, Nest | Template | UserKernel):
                 kind = type(m).__name__
                 yield Violation("KER003", f"a kernel is made of nests, not of a {kind}", op.name)
@@ -113,6 +116,14 @@ def sound_kernels(program: Program) -> Iterator[Violation]:
     for leaf in program.ops:
         if isinstance(leaf, Nest):
             yield Violation("KER003", "a nest stands only in a kernel", leaf.name)
+
+
+def _fitting_schedule(nest: Nest) -> Iterator[Violation]:
+    """KER006: the steps of a loop schedule fit the loops and values of their nest."""
+    try:
+        plan_loops(nest.body, nest.schedule)
+    except UnfitStepError as e:
+        yield Violation("KER006", str(e), nest.name)
 
 
 def only_kernels(program: Program) -> Iterator[Violation]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.index import Const, Domain, Expr, Kind, Symbol, loop
+from treadle.ir.numerics import ACCUMULATIONS, EXACT, Numerics
 from treadle.ir.program import (
     KERNEL_SHAPES,
     Arg,
@@ -30,6 +31,7 @@ from treadle.ir.program import (
 from treadle.ir.text_body import parse_body
 from treadle.ir.text_cursor import Cursor
 from treadle.ir.text_print import KEYWORDS, RESERVED, VERSION
+from treadle.ir.text_schedule import parse_step
 from treadle.ir.types import Buffer, BufferKind, DType, Layout
 
 MAX_NESTING = 20
@@ -55,12 +57,12 @@ class _Reader:
         at.expect_word("program")
         name = at.name("a program name")
         at.end_line()
-        lists: dict[str, tuple[str, ...]] = {}
-        while (word := at.peek_word()) in ("inputs", "outputs", "donated"):
-            if word in lists:
+        said: dict[str, Any] = {}
+        while (word := at.peek_word()) in ("inputs", "outputs", "donated", "numerics"):
+            if word in said:
                 raise at.error(f"'{word}' at most once")
             at.take_word(word)
-            lists[word] = at.names("a buffer name")
+            said[word] = self.numerics() if word == "numerics" else at.names("a buffer name")
             at.end_line()
         while at.peek_word() == "size":
             self.size()
@@ -74,11 +76,39 @@ class _Reader:
             name=name,
             buffers=tuple(buffers),
             ops=tuple(ops),
-            inputs=lists.get("inputs", ()),
-            outputs=lists.get("outputs", ()),
-            donated=lists.get("donated", ()),
+            inputs=said.get("inputs", ()),
+            outputs=said.get("outputs", ()),
+            donated=said.get("donated", ()),
             sizes=tuple([s for s in self.sizes.values() if isinstance(s, Symbol)]),
+            numerics=said.get("numerics", EXACT),
         )
+
+    def numerics(self) -> Numerics:
+        at, start = self.at, self.at.at
+        found: dict[str, Any] = {"accumulation": at.expect_word(*ACCUMULATIONS)}
+        if found["accumulation"] == "blocked":
+            found["block"] = at.integer("the most additions of a partial sum")
+        while at.take(","):
+            place = at.at
+            word = at.expect_word("functions", "as", "contract", "reassociate")
+            field = {"functions": "function_ulps", "as": "as_result", "contract": "contraction",
+                     "reassociate": "reassociation"}[word]  # fmt: skip
+            if field in found:
+                raise at.error(f"'{word}' at most once", place)
+            found[field] = self.ulps() if word == "functions" else True
+            if word == "as":
+                at.expect_word("result")
+        try:
+            return Numerics(**found)
+        except ValueError as e:
+            raise at.error("numerics that can be kept", start, str(e)) from None
+
+    def ulps(self) -> float:
+        start, value = self.at.at, self.at.literal().value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.at.error("a number of ulp", start)
+        self.at.expect_word("ulp")
+        return float(value)
 
     def version(self) -> None:
         at = self.at
@@ -178,6 +208,8 @@ class _Reader:
         if kind is Nest:
             at.expect_word("runs")
             common["runs"] = at.names_in_parens("an operation name")
+            if at.take_word("schedule"):
+                common["schedule"] = at.in_parens(lambda: parse_step(at))
         self.tail(common)
         scope = {v.name: v for v in (*domain.vars, *reduce.vars)}
         clash = next((n for n in scope if n in self.sizes), None)

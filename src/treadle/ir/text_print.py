@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from treadle.index import Domain, Expr, Symbol
 from treadle.ir.body import Body, Literal, Stmt
+from treadle.ir.numerics import EXACT
 from treadle.ir.ops import OPS, POINTWISE
 from treadle.ir.program import (
     Arg,
@@ -77,6 +78,8 @@ def show_program(program: Program) -> str:
         names = getattr(program, word)
         if names:
             out.append(f"{word} {_names(names)}")
+    if program.numerics != EXACT:
+        out.append(f"numerics {program.numerics}")
     if program.sizes:
         out.append("")
         out.extend(_show_size(s) for s in program.sizes)
@@ -160,6 +163,8 @@ def _operation_lines(op: Operation) -> list[str]:
         loops = _show_loops(op.body)
         if isinstance(op, Nest):
             loops += f" runs ({_names(op.runs)})"
+            if op.schedule:
+                loops += f" schedule ({', '.join([str(s) for s in op.schedule])})"
         return [f"{head}{loops}{_tail(op)} {{", *body_lines(op.body.stmts), "}"]
     if isinstance(op, Group):
         head += f" {op.shape}" if isinstance(op, Kernel) else ""

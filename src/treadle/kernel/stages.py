@@ -99,13 +99,38 @@ def over_of(stmt: Stmt) -> frozenset[Symbol]:
     return over.free
 
 
-def plan_nests(body: Body, storage_of: Callable[[str], str]) -> Nests:
-    """Decide for each statement when it runs and what is kept."""
+def plan_nests(
+    body: Body,
+    storage_of: Callable[[str], str],
+    keep: frozenset[int] | None = None,
+    *,
+    in_any_order: bool = False,
+) -> Nests:
+    """Decide for each statement when it runs and what is kept.
+
+    `keep` names the values to be kept beside those that must be; without it, costly ones are.
+    `in_any_order` says that no storage is touched in several ways: a store need then not wait for
+    what stands above it, unless a later pass reads elements that it may have overwritten.
+    """
+    found = _planned(body, storage_of, keep, in_any_order)
+    if in_any_order and _overwrites_early(found):
+        return _planned(body, storage_of, keep, False)
+    return found
+
+
+def _planned(
+    body: Body,
+    storage_of: Callable[[str], str],
+    keep: frozenset[int] | None,
+    in_any_order: bool,
+) -> Nests:
     steps = _steps(body, storage_of)
-    _assign_times(steps, frozenset(body.reduce.vars))
+    _assign_times(steps, frozenset(body.reduce.vars), in_any_order)
     passes = _passes(steps, frozenset(body.reduce.vars))
     _keep_overwritten(steps, passes, frozenset(body.reduce.vars))
-    if body.reduce.numel_hint <= LONGEST_ROW:
+    if keep is not None:
+        _keep_chosen(steps, passes, keep)
+    elif body.reduce.numel_hint <= LONGEST_ROW:
         _keep_costly(steps, passes, frozenset(body.reduce.vars))
     for one in passes.values():
         one.needed = _needed(one, steps)
@@ -115,6 +140,30 @@ def plan_nests(body: Body, storage_of: Callable[[str], str]) -> Nests:
         if s.position in wanted:
             singles.setdefault(s.time, []).append(s)
     return Nests(steps, singles, dict(sorted(passes.items())))
+
+
+def _overwrites_early(plan: Nests) -> bool:
+    """Whether a pass reads elements that a pass before it may have overwritten.
+
+    A plan of memory gives an output the place of an input only if both are touched at the same
+    indices.
+    """
+    for time, one in plan.passes.items():
+        written = {s.stmt.attr("index") for s in one.actions if s.op == "store"}
+        for later, other in plan.passes.items():
+            if later <= time or not written:
+                continue
+            for s in other.needed:
+                if not (s.kept and later > s.time) and written & _read_at(s.stmt):
+                    return True
+    return False
+
+
+def _read_at(stmt: Stmt) -> set[object]:
+    found: set[object] = {stmt.attr("index")} if stmt.op == "load" else set()
+    for inner in stmt.region:
+        found |= _read_at(inner)
+    return found
 
 
 def statement_loops(body: Body) -> list[frozenset[Symbol]]:
@@ -182,7 +231,7 @@ def _look(
 # ------------------------------------------------------------------------------------ times
 
 
-def _assign_times(steps: list[Step], reduce_vars: frozenset[Symbol]) -> None:
+def _assign_times(steps: list[Step], reduce_vars: frozenset[Symbol], in_any_order: bool) -> None:
     written: dict[str, int] = {}
     read: dict[str, int] = {}
     taken: set[int] = set()
@@ -192,7 +241,8 @@ def _assign_times(steps: list[Step], reduce_vars: frozenset[Symbol]) -> None:
         for storage in s.loads:
             ready = max(ready, written.get(storage, 0))
         if s.stores is not None:
-            ready = max(ready, latest, read.get(s.stores, 0), written.get(s.stores, 0))
+            waits = 0 if in_any_order else latest
+            ready = max(ready, waits, read.get(s.stores, 0), written.get(s.stores, 0))
         in_pass = bool(s.varies) or s.op in COMBINING
         s.time = ready | 1 if in_pass else ready + (ready & 1)
         own_walk = s.over | s.varies if s.over else s.varies
@@ -301,6 +351,19 @@ def _keep_costly(
                     home = passes[first]
                     if made not in home.actions:
                         home.actions.append(made)
+
+
+def _keep_chosen(steps: list[Step], passes: dict[int, Pass], keep: frozenset[int]) -> None:
+    """Keep these values from the first pass that needs them on, if a later one does too."""
+    for made in steps:
+        if made.number not in keep or made.kept or not OPS[made.op].produces:
+            continue
+        times = [t for t, p in passes.items() if _is_needed(made, p, steps)]
+        if len(times) > 1:
+            made.kept, made.time = True, min(times)
+            home = passes[made.time]
+            if made not in home.actions:
+                home.actions.append(made)
 
 
 def _could_be_kept(s: Step, time: int, reduce_vars: frozenset[Symbol]) -> bool:

@@ -33,6 +33,8 @@ class Summary:
     largest: list[tuple[str, int]]
     assumed_sizes: dict[str, int]
     """What run-time sizes were counted as: their hints, else the least they can be."""
+    numerics: str
+    """How far from exact results generated code may be."""
 
     def to_json(self) -> dict[str, object]:
         """The summary with the keys all commands share."""
@@ -63,4 +65,5 @@ def summarise(program: Program) -> Summary:
         dependences={k.name: sum(d.kind is k for d in deps.deps) for k in DepKind},
         largest=[(b.name, b.storage_bytes) for b in largest],
         assumed_sizes={s.name: hint(s) for s in program.sizes},
+        numerics=str(program.numerics),
     )

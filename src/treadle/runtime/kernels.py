@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from treadle.codegen.c.sites import Site
-from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, FLAGS, LIBRARIES, Unit
+from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, LIBRARIES, Unit
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared
 from treadle.core.verdict import Verdict
@@ -58,6 +58,6 @@ class Kernels:
 
 def load_kernels(unit: Unit, options: Options, optimise: int = 2) -> tuple[Kernels | None, Verdict]:
     """Compile and load a unit; without kernels, the verdict says why there are none."""
-    flags = (*FLAGS, f"-O{optimise}", *LIBRARIES)
+    flags = (*unit.flags, f"-O{optimise}", *LIBRARIES)
     loaded = load_shared(unit.text, flags=flags, options=options)
     return (Kernels(loaded.library, unit.sites) if loaded.verdict else None), loaded.verdict

@@ -3,7 +3,8 @@
 A pass cannot forget to be checked and cannot lie about having changed something: `changed` is
 whether it returned another object. After a pass that changed something:
 
-    check 1   the border (inputs, outputs, sizes) is as it was; the rules of the stage hold
+    check 1   the border (inputs, outputs, sizes) is as it was; numerics are no looser than before;
+              the rules of the stage hold
     check 2   also the dependence certificate against its input, and that the text reads back
     check 3   also the interpreter, before and after, on random data (needs numpy)
 
@@ -21,11 +22,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.certificate import border_changes, certify
+from treadle.analysis.certificate import border_changes, certify, loosened
 from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
 from treadle.core.errors import SpecError, TreadleError, Violation
 from treadle.core.options import Options
+from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
 from treadle.ir.spec import Stage, violations
 from treadle.ir.text import parse_program, show_program
@@ -73,6 +75,7 @@ def _run_one(
         raise _failed("PIPE002", number, step, program, program, ctx, passes, [], e) from e
     seconds = time.perf_counter() - start
     changed = new is not program
+    said = {} if new.numerics == EXACT else {"numerics": str(new.numerics)}
     ctx.journal.emit(
         "pass",
         name=step.name,
@@ -80,6 +83,7 @@ def _run_one(
         seconds=seconds,
         ops_before=len(program.ops),
         ops_after=len(new.ops),
+        **said,
     )
     if ctx.options.debug >= 2:
         _print_line(number, step, program, new, seconds)
@@ -95,7 +99,9 @@ def check(
     before: Program, after: Program, stage: Stage, level: int, seed: int = 0
 ) -> list[Violation]:
     """What is wrong with `after`, looked at as closely as `level` says."""
-    bad = [*border_changes(before, after), *violations(after, stage)] if level >= 1 else []
+    bad: list[Violation] = []
+    if level >= 1:
+        bad = [*border_changes(before, after), *loosened(before, after), *violations(after, stage)]
     if not bad and level >= 2:
         bad = certify(before, after)
         if not bad and parse_program(show_program(after)) != after:

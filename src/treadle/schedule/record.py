@@ -107,6 +107,7 @@ def schedule_of(before: Program, after: Program) -> Schedule:
         buffers=tuple(b for b in after.buffers if b.name in touched),
         ops=tuple(replace(leaf, after=()) for leaf in changed),
         sizes=after.sizes,
+        numerics=after.numerics,
     )
     left = {leaf.name for leaf in after.leaves}
     return Schedule(
@@ -160,7 +161,12 @@ def replay(program: Program, schedule: Schedule) -> Program:
         return kind(name=str(node["name"]), device=str(node["device"]), members=parts)
 
     ops = tuple([build(node) for node in schedule.structure])
-    found = replace(program, buffers=tuple(known[n] for n in schedule.buffers), ops=ops)
+    found = replace(
+        program,
+        buffers=tuple(known[n] for n in schedule.buffers),
+        ops=ops,
+        numerics=program.numerics.meet(part.numerics),  # a schedule may tighten, never loosen
+    )
     if border_changes(program, found):
         raise _misfit("other inputs or outputs")
     return verify(found)

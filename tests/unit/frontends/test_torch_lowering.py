@@ -10,12 +10,15 @@ torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from treadle.core.options import Options  # noqa: E402
+from treadle.frontends.torch.capture.compile import Settings, compile_graph  # noqa: E402
 from treadle.frontends.torch.lowering import registry  # noqa: E402
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph  # noqa: E402
 from treadle.frontends.torch.lowering.reshaping import Group, grouped, window_strides  # noqa: E402
 from treadle.frontends.torch.lowering.symbols import Sizes  # noqa: E402
 from treadle.frontends.torch.lowering.values import NotLowered  # noqa: E402
 from treadle.index import Const, size  # noqa: E402
+from treadle.ir.numerics import EXACT, TORCH, Numerics  # noqa: E402
 from treadle.ir.program import Extern, Loop  # noqa: E402
 from treadle.ir.spec import verify  # noqa: E402
 from treadle.ir.types import Layout  # noqa: E402
@@ -39,6 +42,16 @@ def test_a_chain_of_cheap_operators_is_one_loop() -> None:
     result = lowered(lambda x: ((x + 1) * 2).exp() - x, torch.randn(3, 4))
     assert kinds(result) == ["Loop"]
     assert result.fallbacks == []
+
+
+@pytest.mark.parametrize("options, numerics", [({}, TORCH), ({"numerics": "exact"}, EXACT)])
+def test_a_graph_says_how_exact_torch_is_unless_asked_to_be_exact(
+    options: dict[str, Any], numerics: Numerics
+) -> None:
+    gm = make_fx(lambda x: x.exp() + 1, tracing_mode="fake")(torch.randn(3))
+    seen: list[Lowered] = []
+    compile_graph(gm, "graph", Settings(Options(**options), strict=True, observe=seen.append))
+    assert [one.program.numerics for one in seen] == [numerics]
 
 
 def test_a_long_chain_is_cut() -> None:

@@ -72,6 +72,20 @@ def test_show(program_file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["mutations"] == 1
 
 
+def test_show_says_how_exact_the_code_must_be(
+    program_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(program_file)
+    text = path.read_text()
+    assert main(["show", program_file]) == 0
+    assert "numerics" not in capsys.readouterr().out
+    path.write_text(text.replace("\ninputs ", "\nnumerics f32, contract\ninputs ", 1))
+    assert main(["show", program_file]) == 0
+    assert "numerics        f32, contract\n" in capsys.readouterr().out
+    assert main(["show", program_file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["numerics"] == "f32, contract"
+
+
 def test_show_of_a_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = Journal()
     journal.emit("pass", name="a", changed=True)

@@ -15,6 +15,7 @@ from treadle.core.errors import InputError, SpecError
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.numerics import EXACT, TORCH, Numerics
 from treadle.ir.program import Loop, Program
 from treadle.ir.spec import Stage
 from treadle.ir.text import parse_program, show_program
@@ -277,6 +278,32 @@ def test_a_pass_may_not_change_the_border_of_the_program(change, message: str) -
     program = demo_program()
     assert message in [str(v) for v in check(program, change(program), Stage.GROUPED, 1)]
     assert check(program, program, Stage.GROUPED, 1) == []
+
+
+@pytest.mark.parametrize(
+    "was, now, message",
+    [
+        (EXACT, TORCH, "CERT006 at numerics: sums were exact, now blocked 512"),
+        (TORCH, replace(TORCH, function_ulps=8.0), "functions were within 6 ulp, now 8"),
+        (replace(TORCH, contraction=False), TORCH, "contraction was not allowed, now it is"),
+    ],
+)
+def test_a_pass_may_tighten_the_numerics_and_not_loosen_them(
+    was: Numerics, now: Numerics, message: str
+) -> None:
+    before, after = (replace(demo_program(), numerics=n) for n in (was, now))
+    assert any(message in str(v) for v in check(before, after, Stage.GROUPED, 1))
+    assert check(after, before, Stage.GROUPED, 1) == []
+
+
+def loosen(program: Program, ctx: Ctx) -> Program:
+    """Promise less than the program did."""
+    return replace(program, numerics=TORCH)
+
+
+def test_a_pass_that_loosens_the_numerics_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="CERT006 at numerics: sums were exact"):
+        run_pipeline(demo_program(), context(tmp_path), [step(loosen)])
 
 
 def forget(program: Program, ctx: Ctx) -> Program:

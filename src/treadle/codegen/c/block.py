@@ -60,18 +60,24 @@ class Loops:
 
     def push(self, variable: Symbol, name: str, extent: str) -> None:
         """Open a loop inside the innermost one."""
-        opening = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
-        self.blocks.append(self.blocks[-1].open(opening))
+        self.open(f"for (int64_t {name} = 0; {name} < {extent}; ++{name})", variable, name)
+
+    def open(self, opening: str, variable: Symbol | None = None, name: str = "") -> Block:
+        """Open a loop that reads as given; it may bind a variable, by a name."""
+        inner = self.blocks[-1].open(opening)
+        self.blocks.append(inner)
         self.variables.append(variable)
-        self.names[variable] = name
+        if variable is not None:
+            self.names[variable] = name
+        return inner
 
     def pop(self, count: int = 1) -> None:
         """Close the innermost loops."""
         for _ in range(count):
             self.blocks.pop()
             variable = self.variables.pop()
-            assert variable is not None
-            del self.names[variable]
+            if variable is not None:
+                del self.names[variable]
 
     @property
     def innermost(self) -> Block:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from treadle.codegen.c.block import Block, Loops
 from treadle.codegen.c.index import IndexWriter
+from treadle.codegen.c.ops import pointwise
 from treadle.codegen.c.reduce import REDUCERS, Reduction, Request
 from treadle.codegen.c.scan import SCANNERS
 from treadle.codegen.c.scatter import shadow_copies
@@ -67,7 +68,7 @@ class BodyWriter:
         self.loops = Loops(top)
         self.facts = facts_of(body)
         self.index = IndexWriter(self.loops, self.names, self.facts, self._symbol)
-        self.nests: Nests = plan_nests(body, self.program.storage_of)
+        self.nests: Nests = self.plan_stages()
         self.values: dict[int, tuple[str, ...]] = {}
         self.params: list[Sequence[str]] = []
         self.rows: dict[int, str] = {}
@@ -77,9 +78,25 @@ class BodyWriter:
         self._limits: dict[str, str] = {}
         self._shadows: dict[str, str] = {}
 
+    def plan_stages(self) -> Nests:
+        """When each statement runs."""
+        return plan_nests(self.body, self.program.storage_of)
+
     # -- the loops -------------------------------------------------------------------------
     def write(self) -> None:
         """Write the whole body."""
+        self.begin()
+        for v in self.body.domain.vars:
+            self.loops.push(v, self._loop_names[v], self._extents[v])
+        for time in self.nests.times:
+            for step in self.nests.singles.get(time, ()):
+                self.statement(step.stmt, step.number)
+            if time in self.nests.passes:
+                self._pass(self.nests.passes[time])
+        self.top.add(*self.after)
+
+    def begin(self) -> None:
+        """Name the loops and their extents."""
         names = [f"i{k}" for k in range(len(self.body.domain))]
         names += [f"r{k}" for k in range(len(self.body.reduce))]
         self._loop_names = dict(zip(self.body.space.vars, names, strict=True))
@@ -89,14 +106,6 @@ class BodyWriter:
             self.top.add(f"const int64_t n{k} = {self.index.write(n)};")
         # Rows and copies are set up where extents are known, before the first loop.
         self.setup = self.top.open("")
-        for v in self.body.domain.vars:
-            self.loops.push(v, self._loop_names[v], self._extents[v])
-        for time in self.nests.times:
-            for step in self.nests.singles.get(time, ()):
-                self.statement(step.stmt, step.number)
-            if time in self.nests.passes:
-                self._pass(self.nests.passes[time])
-        self.top.add(*self.after)
 
     def _pass(self, one: Pass) -> None:
         point = self.loops.innermost
@@ -339,6 +348,16 @@ class BodyWriter:
         assert isinstance(types, DType), f"%{number} has several results"
         return f"v{number}"
 
+    def names_of(self, number: int) -> tuple[str, ...]:
+        """The C names of a value with several results."""
+        return self.values[number]
+
+    def pointwise(
+        self, op: str, values: Sequence[str], types: Sequence[DType], result: ValueType
+    ) -> tuple[str, ...]:
+        """C expressions for the results of a pointwise operation."""
+        return pointwise(op, values, types, result)
+
     def type_of(self, number: int) -> DType:
         """The element type of a single value."""
         found = self.types[number]
@@ -351,7 +370,7 @@ class BodyWriter:
 
     def _symbol(self, s: Symbol) -> str:
         if s.kind is Kind.INDIRECT:
-            return f"v{number_of(s)}"
+            return self.name_of(number_of(s))
         return f"n_{s.name}" if s.kind is Kind.SIZE else self.loops.names[s]
 
     # -- storage ---------------------------------------------------------------------------

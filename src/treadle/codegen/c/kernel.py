@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from treadle.codegen.c.block import Block
 from treadle.codegen.c.body import BodyWriter, Frame
+from treadle.codegen.c.scheduled import ScheduledWriter
 from treadle.codegen.c.sites import Sites
 from treadle.codegen.c.types import STORED
 from treadle.codegen.host import KernelPlan, KernelSource
@@ -26,7 +27,10 @@ def write_kernel(program: Program, plan: KernelPlan, sites: Sites) -> KernelSour
     for nest in plan.nests:
         operation = "+".join(nest.runs)
         own = inner.open(f"/* {_comment(operation)} */")
-        writer = BodyWriter(operation, nest.body, frame, own)
+        if nest.schedule:
+            writer: BodyWriter = ScheduledWriter(nest, operation, frame, own)
+        else:
+            writer = BodyWriter(operation, nest.body, frame, own)
         writer.write()
         counts.append(len(writer.nests.passes))
     text = "\n".join(_function(program, plan, frame, inner)) + "\n"

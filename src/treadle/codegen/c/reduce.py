@@ -43,6 +43,8 @@ class Request:
     """What the names of accumulators begin with."""
     position: str
     """The place in the row, counted over all reduction loops."""
+    length: str = "0"
+    """How many points the reduction goes over."""
 
     def operand(self, k: int = 0) -> str:
         """Operand `k` converted to the type of the result."""

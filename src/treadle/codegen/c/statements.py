@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from treadle.codegen.c.body import BodyWriter
-from treadle.codegen.c.ops import NEEDS_SPECIAL, bitcast, pointwise, to_int
+from treadle.codegen.c.ops import NEEDS_SPECIAL, bitcast, to_int
 from treadle.codegen.c.scatter import (
     BITWISE,
     shadow_line,
@@ -29,7 +29,7 @@ def _pointwise(w: BodyWriter, stmt: Stmt, number: int) -> None:
         w.frame.helpers.add("special")
     values = [w.name_of(a) for a in stmt.args]
     types = [w.type_of(a) for a in stmt.args]
-    w.define(number, pointwise(stmt.op, values, types, w.types[number]))
+    w.define(number, w.pointwise(stmt.op, values, types, w.types[number]))
 
 
 def _constant(w: BodyWriter, stmt: Stmt, number: int) -> None:
@@ -154,7 +154,7 @@ def _random(helper: str, gives: DType) -> Statement:
 def _get(w: BodyWriter, stmt: Stmt, number: int) -> None:
     position = stmt.attrs[0]
     assert isinstance(position, int)
-    w.define(number, [w.values[stmt.args[0]][position]])
+    w.define(number, [w.names_of(stmt.args[0])[position]])
 
 
 def _masked(w: BodyWriter, stmt: Stmt, number: int) -> None:

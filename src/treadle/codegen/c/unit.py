@@ -21,6 +21,14 @@ ENTRY = "treadle_run"
 ERROR_LENGTH = RECORD + LONGEST_POINT
 FLAGS = ("-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-w")
 """What the text must be compiled with to mean what the interpreter means."""
+FAST_FLAGS = (
+    "-march=native",
+    "-ftree-vectorize",
+    "-fopenmp-simd",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+)
+"""What scheduled loops are compiled with besides: they promise less, see `ir.numerics`."""
 LIBRARIES = ("-lm",)
 
 
@@ -32,6 +40,7 @@ class Unit:
     kernels: tuple[KernelSource, ...]
     storages: tuple[str, ...]
     sites: tuple[Site, ...]
+    flags: tuple[str, ...] = FLAGS
 
 
 def write_unit(host: HostProgram) -> Unit:
@@ -46,12 +55,13 @@ def write_unit(host: HostProgram) -> Unit:
         helpers.update(wanted)
     parts = [prelude(frozenset(helpers)), *[kernel.text for kernel in kernels]]
     parts.append(_entry(host, kernels, storages))
-    return Unit("\n".join(parts), kernels, storages, tuple(sites.all))
+    flags = (*FLAGS, *FAST_FLAGS) if "fast" in helpers else FLAGS
+    return Unit("\n".join(parts), kernels, storages, tuple(sites.all), flags)
 
 
 def prelude(helpers: frozenset[str] = frozenset()) -> str:
     """The helpers generated code stands on, with the optional parts asked for."""
-    names = ["prelude", *[part for part in ("special", "sort") if part in helpers]]
+    names = ["prelude", *[part for part in ("special", "sort", "fast") if part in helpers]]
     folder = files("treadle.codegen.c")
     return "\n".join([folder.joinpath(f"{name}.h").read_text("utf-8") for name in names])
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from treadle.frontends.xla_dump import FILE_KINDS
+from treadle.ir.numerics import EXACT
 from treadle.lab.help import ANY_FILE
 from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, human_bytes, table
@@ -65,3 +66,5 @@ def _lines(s: Summary) -> Iterator[str]:
     if s.assumed_sizes:
         assumed = ", ".join(f"{n} = {value}" for n, value in s.assumed_sizes.items())
         yield f"sizes           counted with {assumed}"
+    if s.numerics != str(EXACT):
+        yield f"numerics        {s.numerics}"

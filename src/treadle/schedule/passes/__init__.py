@@ -17,6 +17,7 @@ from treadle.schedule.passes.mix_orders import mix_orders
 from treadle.schedule.passes.name_kernels import name_kernels
 from treadle.schedule.passes.order_collectives import order_collectives
 from treadle.schedule.passes.recompute import recompute
+from treadle.schedule.passes.schedule_loops import schedule_loops
 from treadle.schedule.passes.simplify_indices import simplify_indices
 from treadle.schedule.passes.split_reductions import split_reductions
 
@@ -45,6 +46,7 @@ KERNELS: tuple[Pass, ...] = (
     Pass("build-kernels", build_kernels, Stage.KERNELS),
     # Per kernel: all accesses of its nests must agree that two loops are one.
     Pass("merge-loops", merge_loops, Stage.GROUPED),
+    Pass("schedule-loops", schedule_loops, Stage.KERNELS),
 )
 """What is done about it: the kernels themselves."""
 

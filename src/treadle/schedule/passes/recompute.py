@@ -116,7 +116,7 @@ def _with(op: Loop, source: Loop, program: Program) -> Loop:
     if body is None:
         return op
     new = replace(op, body=body)
-    alone = Program("one", program.buffers, (new,), program.inputs, (), (), program.sizes)
+    alone = replace(program, name="one", ops=(new,), outputs=(), donated=())
     wrong = [v for v in violations(alone) if v.where == op.name and v.code != "IR015"]
     return op if wrong else new
 

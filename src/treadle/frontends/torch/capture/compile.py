@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_o
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
+from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
@@ -176,6 +177,8 @@ def _build(
     began = time.perf_counter()
     part = partial(compile_graph, name="graph", settings=settings)
     lowered = lower_graph(gm, name, donated, part)
+    if settings.options.numerics == "exact":
+        lowered.program = replace(lowered.program, numerics=EXACT)
     if settings.observe is not None:
         settings.observe(lowered)
     provenance = Provenance(

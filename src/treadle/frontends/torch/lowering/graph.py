@@ -42,6 +42,7 @@ from treadle.frontends.torch.lowering.values import (
 )
 from treadle.index import Symbol, as_expr, hint
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.numerics import TORCH
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
 from treadle.runtime.hosts.torch_tensors import storage_key
@@ -107,7 +108,7 @@ class GraphLowering:
     ) -> None:
         self.compile_part = compile_part
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
-        self.builder = ProgramBuilder(name)
+        self.builder = ProgramBuilder(name, numerics=TORCH)
         self.sizes = Sizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, LibraryCall] = {}

@@ -1,0 +1,485 @@
+"""The body of a nest in C as its loop schedule says: vectors, blocks, lanes, tiles.
+
+    for (int64_t i0_b = 0; i0_b < n0; i0_b += 16) {            outer loops, shared by all passes
+        double a5[16]; ...                                     a place for each lane
+        for (int64_t r0_b = 0; r0_b < n1; r0_b += 64) {        a pass
+            ...                                                tiles are filled
+            for (int64_t i0_l = 0; i0_l < 16; ++i0_l) {        lanes
+                float a5_p = 0;                                partial sums
+                #pragma omp simd reduction(+: a5_p)
+                for (int64_t r0_l = 0; r0_l < 64; ++r0_l) ...
+                a5[i0_l] += a5_p;
+            }
+        }
+    }
+
+All of it was decided before: see `ir.loop_schedule` for the steps, `kernel.choose_cpu` for who
+chose them. Where partial sums live:
+
+    lanes innermost              one f32 per lane; flows into f64 at each step of the flush loop
+    reduction inside of lanes    one f32 inside the lane, flows into the lane's f64
+    no lanes                     one f32 per step of the flush loop, flows into f64
+    nothing to flow into         one f32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.codegen.c.block import Block
+from treadle.codegen.c.body import BodyWriter, Frame
+from treadle.codegen.c.fast_ops import fast_pointwise
+from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction, PartialWalk, State
+from treadle.codegen.c.reduce import Request
+from treadle.codegen.c.tiles import Tiles
+from treadle.codegen.c.types import held
+from treadle.index import Expr, Kind, Symbol
+from treadle.ir.body import COMBINING, Stmt
+from treadle.ir.loop_schedule import Axis, Binding, LoopPlan, Part, plan_loops
+from treadle.ir.ops import OPS
+from treadle.ir.program import Nest
+from treadle.ir.types import DType
+from treadle.ir.typing import ValueType
+from treadle.kernel.stages import Nests, Pass, Step, first_pass, plan_nests
+
+LONGEST_ON_STACK = 1 << 14
+"""Elements of a row that lies on the stack."""
+
+
+@dataclass
+class Acting:
+    """A reduction in the pass that is being written."""
+
+    step: Step
+    walk: PartialWalk
+    is_last: bool
+
+
+class ScheduledWriter(BodyWriter):
+    """Writes one body as its schedule says."""
+
+    def __init__(self, nest: Nest, operation: str, frame: Frame, top: Block) -> None:
+        self.plan: LoopPlan = plan_loops(nest.body, nest.schedule)
+        self._partials: dict[int, PartialReduction] = {}
+        self._pending: list[tuple[Sequence[Acting], Names]] = []
+        self._scope: set[int | str] = set()
+        self._laned: set[str] = set()
+        self._lane_block: Block | None = None
+        super().__init__(operation, nest.body, frame, top)
+        self.tiles = Tiles(self)
+        frame.helpers.add("fast")
+
+    def plan_stages(self) -> Nests:
+        """When each statement runs; what is kept was decided by the schedule."""
+        storage_of = self.program.storage_of
+        return plan_nests(self.body, storage_of, self.plan.kept, in_any_order=True)
+
+    def pointwise(
+        self, op: str, values: Sequence[str], types: Sequence[DType], result: ValueType
+    ) -> tuple[str, ...]:
+        """C expressions for the results of an operation, as exact as the program asks for."""
+        return fast_pointwise(op, values, types, result, self.program.numerics)
+
+    # -- the loops -------------------------------------------------------------------------
+    def write(self) -> None:
+        """Write the whole body."""
+        self.begin()
+        self._open_outer()
+        self.home = self.loops.innermost
+        for time in self.nests.times:
+            singles = self.nests.singles.get(time, ())
+            if singles:
+                self._singles(singles)
+            if time in self.nests.passes:
+                self._pass(self.nests.passes[time])
+        self._finish_pending()
+        self.top.add(*self.after)
+
+    def _open_outer(self) -> None:
+        """Open the outer loops; what does not vary along the rest of them comes before it."""
+        self.along = loops_of_steps(self.nests.steps)
+        first = self.nests.singles.get(0, ())
+        self._done: set[int] = set()
+        self._written: set[int] = set()
+        for k, a in enumerate(self.plan.outer):
+            self.emit_fixed(first, self.plan.outer[k:], only_before=True)
+            self.open_axis(a)
+
+    def emit_fixed(
+        self, steps: Sequence[Step], closed: Sequence[Axis], *, only_before: bool = False
+    ) -> None:
+        """Write the pure statements that do not vary along loops which are still to be opened.
+
+        `only_before` says that there are others, inside of which nothing may be made yet.
+        """
+        later = {a.loop for a in (*closed, *(self.plan.inner if only_before else ()))}
+        for step in steps:
+            if step.position in self._done or not is_pure(step):
+                continue
+            if later.isdisjoint(self.along[step.position]) and all(
+                self._is_made(u) for u in step.uses
+            ):
+                self._done.add(step.position)
+                self._unkept(step)
+
+    def _is_made(self, position: int) -> bool:
+        """Whether a value has its name where no lane is open."""
+        return position in self._done or (not self.plan.lanes and position in self._written)
+
+    def open_axis(self, a: Axis, clauses: str = "") -> Block:
+        """Open a loop inside the innermost one."""
+        name, extent = self._loop_names[a.loop], self._extents[a.loop]
+        if a.binding is Binding.VECTOR:
+            self.loops.innermost.add(f"#pragma omp simd{clauses}")
+        if a.part is Part.WHOLE:
+            self.loops.push(a.loop, name, extent)
+            return self.loops.innermost
+        if a.part is Part.BLOCKS:
+            start = f"{name}_b"
+            block = self.loops.open(
+                f"for (int64_t {start} = 0; {start} < {extent}; {start} += {a.size})"
+            )
+            if not self._divides(a):
+                block.head.append(f"const int64_t {name}_c = tr_min({a.size}, {extent} - {start});")
+            return block
+        lane = f"{name}_l"
+        count = str(a.size) if self._divides(a) else f"{name}_c"
+        opening = f"for (int64_t {lane} = 0; {lane} < {count}; ++{lane})"
+        block = self.loops.open(opening, a.loop, name)
+        block.head.append(f"const int64_t {name} = {name}_b + {lane};")
+        return block
+
+    def _divides(self, a: Axis) -> bool:
+        """Whether every block is full."""
+        extent = dict(self.body.space.items())[a.loop].value
+        return extent is not None and extent % a.size == 0
+
+    def lane(self) -> str:
+        """The place of the present point among the lanes."""
+        total = ""
+        for a in self.plan.lanes:
+            own = f"{self._loop_names[a.loop]}_l"
+            total = f"({total} * {a.size} + {own})" if total else own
+        return total
+
+    @property
+    def lane_count(self) -> int:
+        """How many lanes there are."""
+        count = 1
+        for a in self.plan.lanes:
+            count *= a.size
+        return count
+
+    # -- single statements -------------------------------------------------------------------
+    def _singles(self, steps: Sequence[Step]) -> None:
+        steps = [s for s in steps if s.position not in self._done]
+        if self.plan.lanes and not self._pending:
+            self.emit_fixed(steps, self.plan.lanes)
+            steps = [s for s in steps if s.position not in self._done]
+        if not steps:
+            return
+        self.tiles.fill(steps)
+        self._open_lanes()
+        self._finish_here()
+        for step in steps:
+            self._unkept(step)
+            self._written.add(step.position)
+        self._close_lanes()
+
+    def _open_lanes(self) -> None:
+        self._scope = set()
+        for a in self.plan.lanes:
+            self._lane_block = self.open_axis(a)
+
+    def _close_lanes(self) -> None:
+        self.loops.pop(len(self.plan.lanes))
+        self._lane_block = None
+
+    # -- results of reductions ---------------------------------------------------------------
+    def finish_later(self, acting: Sequence[Acting], names: Names) -> None:
+        """Name what a pass gave as soon as the lanes are walked again."""
+        self._pending.append((acting, names))
+        if not self.plan.lanes:
+            self._finish_here()
+
+    def _finish_here(self) -> None:
+        for acting, names in self._pending:
+            for one in acting:
+                self.finish(one, names)
+        self._pending = []
+
+    def _finish_pending(self) -> None:
+        """Walk the lanes once more if a pass gave something that was not named yet."""
+        if self._pending:
+            self._open_lanes()
+            self._finish_here()
+            self._close_lanes()
+
+    # -- values that live longer than a stage ------------------------------------------------
+    def define(self, number: int, expressions: Sequence[str]) -> None:
+        """Give the value %number its C name, and a place for each lane if others need it."""
+        super().define(number, expressions)
+        self._scope.add(number)
+        if self._lane_block is not None and number in self._crossing():
+            types = self.types[number]
+            each = types if isinstance(types, tuple) else (types,)
+            for name, t in zip(self.values[number], each, strict=True):
+                assert isinstance(t, DType), f"%{number} has element types"
+                self.keep_lane(name, held(t), name)
+
+    def keep_lane(self, name: str, ctype: str, value: str) -> None:
+        """Write a value into the place that each lane has for it."""
+        if name not in self._laned:
+            self._laned.add(name)
+            self.home.head.append(f"{ctype} {name}_s[{self.lane_count}];")
+        self.loops.innermost.add(f"{name}_s[{self.lane()}] = {value};")
+
+    def _crossing(self) -> set[int]:
+        """Values that are used in another stage than the one that makes them."""
+        if not hasattr(self, "_crossed"):
+            steps = self.nests.steps
+            self._crossed = {
+                steps[u].number
+                for s in steps
+                for u in s.uses
+                if not steps[u].varies
+                if steps[u].op == "reduce" or s.varies or steps[u].time != s.time
+            }
+        return self._crossed
+
+    def name_of(self, number: int) -> str:
+        """The C name of a single value, brought here from its lane if another stage made it."""
+        name = super().name_of(number)
+        self._bring(number, name, held(self.type_of(number)))
+        return name
+
+    def names_of(self, number: int) -> tuple[str, ...]:
+        """The C names of a value with several results, brought here likewise."""
+        types = self.types[number]
+        assert isinstance(types, tuple), f"%{number} has several results"
+        for name, t in zip(self.values[number], types, strict=True):
+            self._bring(name, name, held(t))
+        return self.values[number]
+
+    def _bring(self, key: int | str, name: str, ctype: str) -> None:
+        block = self._lane_block
+        if block is None or key in self._scope or name not in self._laned:
+            return
+        self._scope.add(key)
+        block.head.append(f"const {ctype} {name} = {name}_s[{self.lane()}];")
+
+    # -- passes ------------------------------------------------------------------------------
+    def _pass(self, one: Pass) -> None:
+        self._finish_pending()
+        inner = [a for a in self.plan.inner if not a.reduces or a.loop in one.loops]
+        acting = [self._acting(s, one) for s in one.actions if s.op == "reduce"]
+        PassWriter(self, one, inner, acting).write()
+
+    def _acting(self, step: Step, one: Pass) -> Acting:
+        found = self._partials.get(step.number)
+        if found is None:
+            stmt, result = step.stmt, self.types[step.number]
+            to = result[0] if isinstance(result, tuple) else result
+            assert to is not None, "a reduction has a type"
+            values = [f"v{a}" for a in stmt.args]
+            types = [self.type_of(a) for a in stmt.args]
+            length = self.row_length()
+            request = Request(values, types, to, f"a{step.number}", self.position(), length)
+            found = self._partials[step.number] = PARTIAL[str(stmt.attr("kind"))](request)
+        which = 0 if one.time == first_pass(step) else 1
+        return Acting(step, found.walks[which], which == len(found.walks) - 1)
+
+    def at_point(self, step: Step, one: Pass) -> None:
+        """Write what a statement does at a point of the pass."""
+        if step.kept and one.time > step.time:
+            row = self._row(step.number, self.type_of(step.number))
+            self.define(step.number, [f"{row}[{self.position()}]"])
+            return
+        self._unkept(step)
+        if step.kept and one.time == step.time:
+            row = self._row(step.number, self.type_of(step.number))
+            self.loops.innermost.add(f"{row}[{self.position()}] = {self.name_of(step.number)};")
+
+    def _unkept(self, step: Step) -> None:
+        staged = self.tiles.element(step.number) if step.op == "load" else None
+        if staged is not None:
+            self.define(step.number, [staged])
+        else:
+            self.statement(step.stmt, step.number)
+
+    def finish(self, acting: Acting, names: Names) -> None:
+        """Name what a reduction gives, where its states are at hand."""
+        for name, ctype, expression in acting.walk.known:
+            here = self.loops.innermost
+            if self.plan.lanes:
+                self.keep_lane(name, ctype, expression(names))
+            else:
+                here.add(f"const {ctype} {name} = {expression(names)};")
+        if acting.is_last:
+            self._written.add(acting.step.position)
+            self.define(acting.step.number, self._partials[acting.step.number].results(names))
+
+    def known_name(self, name: str) -> str:
+        """Something a former pass of a reduction found out, at this lane."""
+        return f"{name}_s[{self.lane()}]" if self.plan.lanes else name
+
+    def scratch(self, prefix: str, ctype: str, count: str, what: str) -> str:
+        """Scratch memory for the time of this body: on the stack if it is small."""
+        length = self.body.reduce.numel.value
+        if prefix == "shadow" or length is None or length > LONGEST_ON_STACK:
+            return super().scratch(prefix, ctype, count, what)
+        name = self.names.fresh(prefix)
+        self.setup.add(f"{ctype} {name}[{max(length, 1)}] __attribute__((aligned(64)));")
+        return name
+
+
+class PassWriter:
+    """Writes one pass: loops, partial sums and where they flow."""
+
+    def __init__(
+        self, w: ScheduledWriter, one: Pass, inner: Sequence[Axis], acting: Sequence[Acting]
+    ) -> None:
+        self.w, self.one, self.inner, self.acting = w, one, inner, acting
+        lanes = [k for k, a in enumerate(inner) if not a.reduces]
+        self.last_lane = lanes[-1] if lanes else -1
+        behind = any(a.reduces for a in inner[self.last_lane + 1 :])
+        flush = [k for k, a in enumerate(inner) if a.name == w.plan.flush]
+        self.has_lanes, self.is_inside = bool(lanes), bool(lanes) and behind
+        self.flush = flush[0] if flush and not self.is_inside and acting else -1
+        self.has_parts = self.is_inside or self.flush >= 0
+        """Whether partial states are apart from wide ones."""
+
+    # -- names of states ----------------------------------------------------------------------
+    def wide(self, name: str) -> str:
+        """A state that lasts for the whole pass, or what a former pass found out."""
+        if name not in self._states:
+            return self.w.known_name(name)
+        return f"{name}[{self.w.lane()}]" if self.has_lanes else name
+
+    def part(self, name: str) -> str:
+        """A state at a point."""
+        if name not in self._states or not self.has_parts:
+            return self.wide(name)
+        return f"{name}_p" if self.is_inside or not self.has_lanes else f"{name}_p[{self.w.lane()}]"
+
+    @property
+    def states(self) -> list[State]:
+        """All states of the pass."""
+        return [s for a in self.acting for s in a.walk.states]
+
+    # -- writing -------------------------------------------------------------------------------
+    def write(self) -> None:
+        """Write the pass."""
+        w = self.w
+        self._states = {s.name for s in self.states}
+        w._scope = set()
+        self._declare_wide()
+        self._fills_tiles = True
+        made_before = set(w._done)
+        for k, a in enumerate(self.inner):
+            w.emit_fixed(self.one.needed, self.inner[k:])
+            if a.part is Part.WITHIN and self._fills_tiles:
+                self._fills_tiles = False
+                w.tiles.fill(self.one.needed)
+            block = w.open_axis(a, self._clauses(k))
+            if k == self.last_lane:
+                w._lane_block = block
+                if self.is_inside:
+                    self._declare_parts(lane=False)
+            if k == self.flush:
+                self._declare_parts(lane=self.has_lanes)
+        for step in self.one.needed:
+            if step.position in w._done:
+                continue
+            if step.op != "reduce":
+                w.at_point(step, self.one)
+                continue
+            found = next(a for a in self.acting if a.step is step)
+            for number in step.stmt.args:
+                w.name_of(number)
+            w.loops.innermost.add(*found.walk.at_point(self.part))
+        w._done = made_before
+        for k in reversed(range(len(self.inner))):
+            w.loops.pop()
+            if k == self.last_lane + 1 and self.is_inside:
+                self._join(lane=False)
+            if k == self.last_lane:
+                w._lane_block = None
+            if k == self.flush + 1 and self.flush >= 0:
+                self._join(lane=self.has_lanes)
+        if self.acting:
+            w.finish_later(self.acting, self.wide)
+
+    def _clauses(self, k: int) -> str:
+        """What vectors combine at the end of their loop."""
+        a = self.inner[k]
+        if a.binding is not Binding.VECTOR or not a.reduces:
+            return ""
+        groups: dict[str, list[str]] = {}
+        for s in self.states:
+            groups.setdefault(s.clause, []).append(f"{s.name}_p" if self.has_parts else s.name)
+        return "".join(f" reduction({op}: {', '.join(names)})" for op, names in groups.items())
+
+    def _declare_wide(self) -> None:
+        w = self.w
+        for s in self.states:
+            kind = s.wide if self.has_parts else s.partial
+            if self.has_lanes:
+                w.home.add(f"{kind} {s.name}[{w.lane_count}];")
+            else:
+                w.loops.innermost.add(f"{kind} {s.name} = {s.start};")
+        if self.has_lanes and self.states:
+            self._over_lanes([f"{self.wide(s.name)} = {s.start};" for s in self.states])
+
+    def _declare_parts(self, lane: bool) -> None:
+        here = self.w.loops.innermost
+        for s in self.states:
+            if lane:
+                here.add(f"{s.partial} {s.name}_p[{self.w.lane_count}];")
+            else:
+                here.add(f"{s.partial} {s.name}_p = {s.start};")
+        if lane and self.states:
+            self._over_lanes([f"{self.part(s.name)} = {s.start};" for s in self.states])
+
+    def _join(self, lane: bool) -> None:
+        lines = [s.joined(self.wide(s.name), self.part(s.name)) for s in self.states]
+        if lane:
+            self._over_lanes(lines)
+        else:
+            self.w.loops.innermost.add(*lines)
+
+    def _over_lanes(self, lines: Sequence[str]) -> None:
+        """Lines that are carried out for each lane."""
+        w = self.w
+        for a in w.plan.lanes:
+            w.open_axis(a)
+        w.loops.innermost.add(*lines)
+        w.loops.pop(len(w.plan.lanes))
+
+
+def is_pure(step: Step) -> bool:
+    """Whether a statement may be made earlier than it stands, or not at all."""
+    return (
+        OPS[step.op].produces
+        and not step.acts
+        and not step.kept
+        and step.op not in COMBINING
+        and step.op not in ("indirect", "masked", "bucketize", "inline_asm")
+    )
+
+
+def loops_of_steps(steps: Sequence[Step]) -> list[frozenset[Symbol]]:
+    """For each statement, all loops along which its value may differ."""
+    found: list[frozenset[Symbol]] = []
+    for step in steps:
+        along = frozenset(_free_loops(step.stmt)).union(*[found[u] for u in step.uses])
+        found.append(along - step.over if step.op == "reduce_part" else along)
+    return found
+
+
+def _free_loops(stmt: Stmt) -> set[Symbol]:
+    found = {s for e in stmt.attrs if isinstance(e, Expr) for s in e.free if s.kind is Kind.LOOP}
+    for inner in stmt.region:
+        found |= _free_loops(inner)
+    return found

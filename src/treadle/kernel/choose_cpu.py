@@ -1,0 +1,258 @@
+"""How a nest is walked on a CPU: the loop for vectors, blocks, tiles, what is kept.
+
+    rows        y[i] = sum of x[i, r]      vectors along r, partial sums flow on every 4096 elements
+    columns     y[i] = sum of x[r, i]      lanes of i inside r: whole lines of memory, one sum each
+    transposed  y[i, j] = x[j, i]          blocks of both, x goes through a tile
+
+The loop for vectors is the one along which memory is touched in the cheapest way: element by
+element costs least, the same element hardly anything, strides a line of cache each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from treadle.core.verdict import Verdict, no, yes
+from treadle.index import Expr, Symbol, coefficient, hint
+from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, Stage, Step
+from treadle.ir.program import Nest, Program
+from treadle.kernel.stages import Nests, plan_nests
+from treadle.kernel.vector_rules import Access, accesses_of, may_be_vector, may_reorder
+
+VECTOR = 8
+"""Partial sums that a vector holds at least: what bounds the length of each."""
+LANES = 1024
+"""Columns that are walked side by side: a few of their sums fit into the first cache."""
+TILE = 16
+"""Elements of a tile along its memory: a line of cache."""
+TILE_LENGTH = 64
+"""Elements of a tile along the loop for vectors."""
+SHORTEST = 8
+"""A loop with fewer points is not worth vectors if there is another."""
+LINE = 64
+INVARIANT, NEXT, STRIDED, BY_DATA = 0.1, 1.0, 6.0, 4.0
+
+
+def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
+    """The schedule of a nest on a CPU, and what it does or why it does nothing."""
+    numerics = program.numerics
+    if not numerics.reassociation or numerics.accumulation == "exact":
+        return (), no("KER007", nest=nest.name, reason="sums must be exact")
+    accesses = accesses_of(nest.body, program)
+    allowed = may_reorder(nest, accesses)
+    if not allowed:
+        return (), allowed
+    return _Choice(nest, program, accesses).steps()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A loop that vectors could carry out, and what touching memory along it costs."""
+
+    loop: Symbol
+    cost: float
+
+
+class _Choice:
+    """The choice for one nest."""
+
+    def __init__(self, nest: Nest, program: Program, accesses: list[Access]) -> None:
+        self.nest, self.program, self.body = nest, program, nest.body
+        self.accesses, self.numerics = accesses, program.numerics
+        self.extents = dict(self.body.space.items())
+        self.stages: Nests = plan_nests(self.body, program.storage_of, in_any_order=True)
+
+    def steps(self) -> tuple[tuple[Step, ...], Verdict]:
+        """The steps, and the verdict that explains them."""
+        best, refusal = self._best()
+        if best is None:
+            names = tuple([v.name for v in self.body.space.vars])
+            serial: tuple[Step, ...] = (Order(names),) if names else ()
+            return serial, refusal
+        v = best.loop
+        across = self._across(v)
+        if across is not None:
+            found, shape = self._tiled(v, across), "transposed"
+        elif v in self.body.reduce.vars or not len(self.body.reduce):
+            found, shape = self._rows(v), "rows"
+        else:
+            found, shape = self._columns(v), "columns"
+        return tuple(found), yes("KER007", nest=self.nest.name, loop=v.name, shape=shape)
+
+    # -- which loop --------------------------------------------------------------------------
+    def _best(self) -> tuple[_Candidate | None, Verdict]:
+        found: list[_Candidate] = []
+        refusal: Verdict = no("KER007", nest=self.nest.name, reason="it has no loops")
+        for v in self.body.space.vars:
+            verdict = may_be_vector(self.nest, self.program, v)
+            if verdict and v in self.body.domain.vars and len(self.body.reduce):
+                verdict = self._may_have_lanes()
+            if verdict:
+                found.append(_Candidate(v, self._cost(v)))
+            else:
+                refusal = verdict
+        # Of equal ones the innermost, as the body was written.
+        best = min(reversed(found), key=lambda c: c.cost, default=None)
+        return best, refusal
+
+    def _may_have_lanes(self) -> Verdict:
+        """Whether points may be walked side by side through all passes."""
+        storage_of = self.program.storage_of
+        must = plan_nests(self.body, storage_of, frozenset(), in_any_order=True)
+        if any(s.kept for s in must.steps):
+            return no("KER007", nest=self.nest.name, reason="a row must be kept for each point")
+        if any(p.loops != frozenset(self.body.reduce.vars) for p in self.stages.passes.values()):
+            return no("KER007", nest=self.nest.name, reason="passes over different loops")
+        return yes("KER007")
+
+    def _cost(self, v: Symbol) -> float:
+        total = sum(self._access_cost(a, v) for a in self.accesses) + 0.01
+        points = hint(self.extents[v])
+        if points < SHORTEST:
+            total *= SHORTEST / max(points, 1)
+        if v in self.body.domain.vars and len(self.body.reduce):
+            total *= 1.1  # sums in memory instead of registers
+        return total
+
+    def _access_cost(self, a: Access, v: Symbol) -> float:
+        step = coefficient(a.index, v)
+        if step is None or (a.is_indirect and v in self._hidden(a)):
+            return BY_DATA
+        if step.value == 0:
+            return INVARIANT
+        if step.value is not None and abs(step.value) == 1:
+            return NEXT
+        width = self.program.by_name[a.buffer].dtype.itemsize
+        apart = LINE if step.value is None else abs(step.value) * width
+        return NEXT + (STRIDED - NEXT) * min(apart, LINE) / LINE
+
+    def _hidden(self, a: Access) -> frozenset[Symbol]:
+        """Loops that an index depends on by way of data."""
+        return frozenset(self.body.space.vars) - a.index.free
+
+    # -- shapes ------------------------------------------------------------------------------
+    def _rows(self, v: Symbol) -> Iterator[Step]:
+        reduce = v in self.body.reduce.vars
+        others = [x for x in self.body.space.vars if x is not v]
+        names = [*[x.name for x in others], v.name]
+        yield from self._keeps()
+        if reduce and (flush := self._flush_rows(v)) is not None:
+            if flush == f"{v.name}'":
+                size = self._block() * VECTOR
+                yield Split(v.name, size)
+                names = [*names[:-1], v.name, f"{v.name}'"]
+                flush = v.name
+            yield Order(tuple(names))
+            yield Flush(flush)
+        else:
+            yield Order(tuple(names))
+        yield Bind(names[-1], Binding.VECTOR)
+
+    def _flush_rows(self, v: Symbol) -> str | None:
+        """The loop at whose steps partial sums flow on; a prime: inside the vector loop itself."""
+        if not self._adds() or self.numerics.accumulation == "f32":
+            return None
+        most = self._block() * VECTOR
+        inner = [x for x in self.body.reduce.vars if x is not v]
+        length = self._length(self.extents[v])
+        if length > most:
+            return f"{v.name}'"
+        for x in reversed(inner):
+            longer = length * self._length(self.extents[x])
+            if longer > most:
+                return x.name
+            length = longer
+        return None
+
+    def _columns(self, v: Symbol) -> Iterator[Step]:
+        size = min(LANES, max(2, _rounded_up(hint(self.extents[v]))))
+        yield Split(v.name, size)
+        outer = [x.name for x in self.body.domain.vars if x is not v]
+        reduce = [x.name for x in self.body.reduce.vars]
+        flush: str | None = None
+        if self._adds() and self.numerics.accumulation != "f32":
+            length = 1.0
+            for x in reversed(self.body.reduce.vars):
+                longer = length * self._length(self.extents[x])
+                if longer > self._block():
+                    if length == 1.0:
+                        yield Split(x.name, self._block())
+                        at = reduce.index(x.name)
+                        reduce[at : at + 1] = [x.name, f"{x.name}'"]
+                    flush = x.name
+                    break
+                length = longer
+        yield Order((*outer, v.name, *reduce, f"{v.name}'"))
+        if flush is not None:
+            yield Flush(flush)
+        yield Bind(f"{v.name}'", Binding.VECTOR)
+
+    def _across(self, v: Symbol) -> Symbol | None:
+        """A loop along which memory lies that vectors along `v` would touch with strides."""
+        if len(self.stages.passes) > 1 or not self._one_walk():
+            return None
+        for u in reversed(self.body.domain.vars):
+            if u is not v and self._staged(v, u) and self._may_tile(u, v):
+                return u
+        return None
+
+    def _one_walk(self) -> bool:
+        loops = frozenset(self.body.reduce.vars)
+        kept = any(s.kept for s in self.stages.steps)
+        return not kept and all(p.loops == loops for p in self.stages.passes.values())
+
+    def _may_tile(self, u: Symbol, v: Symbol) -> bool:
+        if min(hint(self.extents[u]), hint(self.extents[v])) < TILE:
+            return False
+        return bool(may_be_vector(self.nest, self.program, u))
+
+    def _staged(self, v: Symbol, u: Symbol) -> list[int]:
+        """Loads that lie along `u` and would be strided along `v`."""
+        written = {a.storage for a in self.accesses if a.mode}
+        found = []
+        for a in self.accesses:
+            if a.mode or a.depth or a.is_indirect or a.storage in written:
+                continue
+            along, strided = coefficient(a.index, u), coefficient(a.index, v)
+            if along is None or along.value is None or abs(along.value) != 1 or strided is None:
+                continue
+            if a.number is not None and (strided.value is None or abs(strided.value) >= TILE):
+                found.append(a.number)
+        return found
+
+    def _tiled(self, v: Symbol, u: Symbol) -> Iterator[Step]:
+        yield Split(u.name, TILE)
+        yield Split(v.name, TILE_LENGTH)
+        rest = [x for x in self.body.domain.vars if x is not u and x is not v]
+        inner = [x for x in self.body.reduce.vars if x is not v]
+        yield Order(
+            (*[x.name for x in rest], u.name, *[x.name for x in inner], v.name,
+             f"{u.name}'", f"{v.name}'")
+        )  # fmt: skip
+        for number in self._staged(v, u):
+            yield Stage(number)
+        yield Bind(f"{v.name}'", Binding.VECTOR)
+
+    # -- sums and rows -------------------------------------------------------------------------
+    def _keeps(self) -> Iterator[Step]:
+        for s in self.stages.steps:
+            if s.kept:
+                yield Keep(s.number)
+
+    def _adds(self) -> bool:
+        """Whether floats are added up or multiplied in parts."""
+        kinds = {str(at.stmt.attr("kind")) for at in self.body.walk() if at.stmt.op == "reduce"}
+        return bool(kinds - {"max", "min", "any", "all", "xor_sum"})
+
+    def _block(self) -> int:
+        return self.numerics.block
+
+    def _length(self, extent: Expr) -> float:
+        """How many points a loop has at most."""
+        return float("inf") if extent.value is None else max(extent.value, 1)
+
+
+def _rounded_up(n: int) -> int:
+    """The next multiple of a vector."""
+    return -(-n // VECTOR) * VECTOR

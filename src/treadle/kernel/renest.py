@@ -1,0 +1,173 @@
+"""Rows inside a total: the loop over rows becomes an outer one, the total is added up beside it.
+
+    %2 = reduce_part sum %1 over r1        inner loops r0, r1: a value for each r0
+    %9 = reduce sum %8                     a total over both, of what was made with it
+    ->   a = 0                                                first nest
+         for r0 reduce r1:  %2 = reduce sum %1 ... a += reduce sum %8      rows stay in the cache
+         ... a ...                                            last nest
+
+As the body stands, the first sums of all rows would be made in one walk and the total in another.
+Totals are added up in f64, row by row, which the numerics of the program must allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from treadle.index import Domain, Symbol
+from treadle.ir.body import Body, Literal, Stmt, operands_of
+from treadle.ir.inline import Copier
+from treadle.ir.ops import OPS
+from treadle.ir.program import Nest, Program
+from treadle.ir.prune import pruned
+from treadle.ir.types import Buffer, DType, Layout
+from treadle.ir.typing import infer_types
+from treadle.kernel.mixing import IDENTITY, MODES
+from treadle.kernel.stages import over_of, statement_loops
+
+
+class Renested(NamedTuple):
+    """The bodies that do the work of one, in order, and the buffers of their totals."""
+
+    bodies: tuple[Body, ...]
+    buffers: tuple[Buffer, ...]
+
+
+class _Top(NamedTuple):
+    """A statement of the top level with its number and the inner loops it varies along."""
+
+    number: int
+    stmt: Stmt
+    varies: frozenset[Symbol]
+
+
+def renest(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | None:
+    """The nest as rows and totals; None if it is not made of these."""
+    overs = {over_of(at.stmt) for at in nest.body.walk() if at.stmt.op == "reduce_part"}
+    if len(overs) != 1:
+        return None
+    (over,) = overs
+    rows = [v for v in nest.body.reduce.vars if v not in over]
+    if not rows or any(at.stmt.op in ("scan", "sort") for at in nest.body.walk()):
+        return None
+    return _Renesting(nest, program, name, frozenset(over)).bodies()
+
+
+class _Renesting:
+    """One nest on its way to rows and totals."""
+
+    def __init__(
+        self, nest: Nest, program: Program, name: Callable[[], str], over: frozenset[Symbol]
+    ) -> None:
+        self.nest, self.body, self.name = nest, nest.body, name
+        self.types = infer_types(nest.body, program.by_name)
+        items = list(nest.body.reduce.items())
+        self.rows = Domain([(v, n) for v, n in items if v not in over])
+        self.inner = Domain([(v, n) for v, n in items if v in over])
+        self.layout = Layout.contiguous(nest.body.domain.extents)
+        self.at = self.layout.index(nest.body.domain.vars)
+        self.buffers: list[Buffer] = []
+        self.kinds: list[str] = []
+        counted = _numbers_of(nest.body)
+        self.tops = [
+            _Top(n, s, v)
+            for n, s, v in zip(counted, nest.body.stmts, statement_loops(nest.body), strict=True)
+        ]
+
+    def bodies(self) -> Renested | None:
+        """The nests, if nothing that varies needs a total."""
+        late = self._late()
+        if late is None:
+            return None
+        middle, last = Copier(), Copier()
+        first_names: dict[int, int] = {}
+        last_names: dict[int, int] = {}
+        for top in self.tops:
+            stmt = top.stmt
+            if stmt.op == "reduce":
+                self._total(middle, first_names, last, last_names, top)
+            elif top.number in late or (not OPS[stmt.op].produces and not top.varies):
+                self._copy(last, last_names, top)
+            else:
+                fresh = stmt
+                if stmt.op == "reduce_part":
+                    fresh = Stmt("reduce", stmt.args, stmt.attrs[:2])
+                middle.copy((fresh,), first_names, [top.number], {})
+        bodies = [Body(self.body.domain + self.rows, self.inner, tuple(middle.blocks[0]))]
+        if self.buffers:
+            bodies.insert(0, self._first())
+        if any(not OPS[s.op].produces for s in last.blocks[0]):
+            bodies.append(Body(self.body.domain, Domain(), tuple(last.blocks[0])))
+        pure = [replace(b, stmts=pruned(b.stmts)) for b in bodies]
+        return Renested(tuple(pure), tuple(self.buffers))
+
+    def _late(self) -> set[int] | None:
+        """Numbers of what can be made only when the totals are known; None if rows need one."""
+        late: set[int] = set()
+        totals: set[int] = set()
+        for top in self.tops:
+            if top.stmt.op == "reduce":
+                to = self.types[top.number]
+                kind = str(top.stmt.attr("kind"))
+                if kind not in MODES or not isinstance(to, DType):
+                    return None
+                if not to.is_float and kind in ("max", "min"):
+                    return None
+                totals.add(top.number)
+                if operands_of(top.stmt) & (late | totals):
+                    return None
+            elif operands_of(top.stmt) & (late | totals):
+                if top.varies or top.stmt.op == "reduce_part":
+                    return None
+                late.add(top.number)
+        return late
+
+    def _total(
+        self,
+        middle: Copier,
+        names: dict[int, int],
+        last: Copier,
+        later: dict[int, int],
+        top: _Top,
+    ) -> None:
+        to, kind = self.types[top.number], str(top.stmt.attr("kind"))
+        assert isinstance(to, DType), "a total has one result"
+        wide = DType.F64 if to.is_float else to
+        value = middle.emit(Stmt("reduce", (names[top.stmt.args[0]],), top.stmt.attrs))
+        if wide is not to:
+            value = middle.emit(Stmt("cast", (value,), (wide,)))
+        buffer = Buffer(self.name(), wide, self.layout, self.nest.device)
+        self.buffers.append(buffer)
+        self.kinds.append(kind)
+        middle.emit(Stmt("store", (value,), (buffer.name, self.at, MODES[kind], False)))
+        found = last.emit(Stmt("load", (), (buffer.name, self.at, False)))
+        later[top.number] = found if wide is to else last.emit(Stmt("cast", (found,), (to,)))
+
+    def _copy(self, to: Copier, names: dict[int, int], top: _Top) -> None:
+        """Copy a statement, and before it what it uses."""
+        made = {t.number: t for t in self.tops if OPS[t.stmt.op].produces}
+        for number in sorted(operands_of(top.stmt)):
+            if number not in names and number in made:
+                self._copy(to, names, made[number])
+        to.copy((top.stmt,), names, [top.number], {})
+
+    def _first(self) -> Body:
+        stmts: list[Stmt] = []
+        for number, (buffer, kind) in enumerate(zip(self.buffers, self.kinds, strict=True)):
+            value = IDENTITY[kind]
+            literal = Literal(value if buffer.dtype.is_float else int(value))
+            stmts.append(Stmt("constant", (), (literal, buffer.dtype)))
+            stmts.append(Stmt("store", (number,), (buffer.name, self.at, "plain", False)))
+        return Body(self.body.domain, Domain(), tuple(stmts))
+
+
+def _numbers_of(body: Body) -> list[int]:
+    """For each statement of the top level, its number, or the next one if it has none."""
+    numbers, counter = [], 0
+    for at in body.walk():
+        if not at.depth:
+            numbers.append(counter)
+        counter += at.number is not None
+    return numbers

@@ -1,0 +1,107 @@
+"""Whether a nest may be walked in another order, and a loop of it run on vectors; if not, why.
+
+A loop runs on vectors if nothing stops in the middle of it, if what it combines can be combined in
+any order, and if no point of it touches what another one writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from treadle.core.verdict import YES, Verdict, no
+from treadle.index import Expr, Kind, Symbol, coefficient
+from treadle.ir.body import Body, Stmt
+from treadle.ir.program import Nest, Program
+from treadle.ir.spec_facts import facts_of, storage_limit
+from treadle.kernel.stages import statement_loops
+
+ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part"})
+"""Statements for which there is only the exact, serial form."""
+POSITIONS = frozenset({"argmax", "argmin"})
+STOPPING = frozenset({"assert", "inline_asm", "bucketize"})
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load or a store of a body."""
+
+    number: int | None
+    buffer: str
+    storage: str
+    index: Expr
+    mode: str
+    """Empty for a load."""
+    depth: int
+
+    @property
+    def is_indirect(self) -> bool:
+        """Whether data decide where it is."""
+        return any(s.kind is Kind.INDIRECT for s in self.index.free)
+
+
+def accesses_of(body: Body, program: Program) -> list[Access]:
+    """All loads and stores of a body, those in regions included."""
+    loads = [
+        Access(at.number, name, program.storage_of(name), index, "", at.depth)
+        for name, index, at in body.loads()
+    ]
+    stores = [
+        Access(None, name, program.storage_of(name), index, mode, at.depth)
+        for name, index, mode, at in body.stores()
+    ]
+    return loads + stores
+
+
+def may_reorder(nest: Nest, accesses: list[Access]) -> Verdict:
+    """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
+    for at in nest.body.walk():
+        kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
+        if at.stmt.op in ONE_BY_ONE or kind in POSITIONS:
+            return no("KER007", nest=nest.name, reason=f"{kind or at.stmt.op} goes one by one")
+    stored: dict[str, list[Access]] = {}
+    for a in accesses:
+        if a.mode:
+            stored.setdefault(a.storage, []).append(a)
+    for storage, stores in stored.items():
+        touching = [a for a in accesses if a.storage == storage]
+        if len({a.index for a in touching}) > 1 and (
+            len(touching) > len(stores) or any(a.is_indirect or a.mode != "plain" for a in stores)
+        ):
+            reason = f"'{storage}' is touched in several ways"
+            return no("KER007", nest=nest.name, reason=reason)
+    return YES
+
+
+def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
+    """KER007: whether vectors can carry out a loop, once the order of points does not matter."""
+    body = nest.body
+    inside = axis in body.reduce.vars
+    along = statement_loops(body)
+    facts = facts_of(body)
+    for stmt, varies in zip(body.stmts, along, strict=True):
+        if inside and not varies:
+            continue
+        for one in _with_regions(stmt):
+            if one.op in STOPPING or (one.op == "indirect" and one.attr("check")):
+                return no("KER007", nest=nest.name, reason=f"{one.op} may stop it")
+            if one.op in ("load", "store"):
+                buffer = program.by_name[str(one.attr("buffer"))]
+                index = one.attr("index")
+                if isinstance(index, Expr) and not facts.within(
+                    index, storage_limit(buffer, program)
+                ):
+                    reason = f"an index of '{buffer.name}' is checked"
+                    return no("KER007", nest=nest.name, reason=reason)
+                if one.op == "store" and one.attr("mode") != "plain" and isinstance(index, Expr):
+                    step = coefficient(index, axis)
+                    if step is None or step.value is None or step.value == 0:
+                        reason = f"several points of {axis.name} meet in '{buffer.name}'"
+                        return no("KER007", nest=nest.name, reason=reason)
+    return YES
+
+
+def _with_regions(stmt: Stmt) -> Iterator[Stmt]:
+    yield stmt
+    for inner in stmt.region:
+        yield from _with_regions(inner)
