@@ -148,15 +148,19 @@ def test_an_error_of_a_kernel_is_that_of_the_host_in_python() -> None:
 
 
 def test_an_error_of_a_call_that_goes_back_is_its_own() -> None:
-    def solve(x: Any) -> Any:
-        return torch.linalg.solve(x.sin(), x.cos()) + 1
+    def draw(x: Any) -> Any:
+        return torch.multinomial(x * 2, 4) + 1
 
-    run, _ = compiled(solve)
-    x = torch.randn(4, 4)
-    torch.testing.assert_close(run(x), solve(x))
-    with pytest.raises(torch.linalg.LinAlgError):
-        run(torch.zeros(4, 4))
-    torch.testing.assert_close(run(x), solve(x))
+    run, built = compiled(draw)
+    x = torch.rand(4, 4) + 0.1
+    for _ in range(2):
+        torch.manual_seed(5)
+        found = run(x)
+        torch.manual_seed(5)
+        assert torch.equal(found, draw(x))
+        with pytest.raises(RuntimeError, match="probability"):
+            run(-x)
+    assert len(host_of(built[0]).made.back) == 1
 
 
 def test_inputs_that_lie_in_another_way_are_run_from_python() -> None:
@@ -257,3 +261,18 @@ def test_c_comes_after_two_runs_unless_it_is_asked_for() -> None:
         run(x, w)
         hosts.append(built[0].runner.bound().choice)
     assert [choice is not None for choice in hosts] == [False, False, True, True]
+
+
+def test_the_report_says_what_goes_back_to_python() -> None:
+    import treadle
+
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    (graph,) = treadle.explain(sorted_out, x, w).graphs
+    assert graph.host.host == "c"
+    ((operator, why, count),) = graph.host.back
+    assert (operator, count) == ("aten.topk.default", 1)
+    assert "no function" in why
+    assert "go from the host in C back to Python" in repr(graph)
+    (graph,) = treadle.explain(chain, x, w, options={"host": "python"}).graphs
+    assert graph.to_json()["host"]["host"] == "python"
+    assert "graphs whose host is Python" in repr(graph)

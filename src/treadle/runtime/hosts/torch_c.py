@@ -48,26 +48,35 @@ class HostChoice:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class HostReport:
+    """Who carries out a plan, in words for people."""
+
+    host: str
+    """`c` or `python`."""
+    reason: str = ""
+    """Why it is Python."""
+    back: tuple[tuple[str, str, int], ...] = ()
+    """(operator, why it goes back to Python, how often) of calls that a host in C does not make."""
+
+
+def host_report(bound: Bound) -> HostReport:
+    """What will carry out a plan that runs often; nothing is compiled for the answer."""
+    if bound.runner.options.host == "python":
+        return HostReport("python", "the option `host` asks for it")
+    try:
+        made = _translated(bound)
+    except NotInC as e:
+        return HostReport("python", str(e))
+    rows = [(_call_step(bound.plan.steps[k]).target, x.reason) for k, x in made.back.items()]
+    counted = Counter(rows).items()
+    return HostReport("c", back=tuple([(target, why, n) for (target, why), n in counted]))
+
+
 def choose_host(bound: Bound, options: Options) -> HostChoice:
     """The plan in C, compiled; or the reason why Python walks it."""
-    if not has_interface():
-        return HostChoice(None, "this torch does not have the C interface")
-    if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
-        return HostChoice(None, "not all of its memory is the CPU's")
-    if bound.runner.signature.objects:
-        return HostChoice(None, "it is given objects that only Python knows")
-    if bound.calls.broken:
-        names = ", ".join(sorted(bound.calls.broken))
-        return HostChoice(None, f"results that were not what their operators promise: {names}")
     try:
-        made = Translation(
-            bound.shape,
-            bound.plan,
-            bound.layouts,
-            bound.runner.signature,
-            bound.values,
-            bound.runner.compiled.unit.storages,
-        ).translated()
+        made = _translated(bound)
     except NotInC as e:
         return HostChoice(None, str(e))
     loaded = load_shared(render_host(made.function), flags=FLAGS, options=options)
@@ -77,6 +86,23 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
         return HostChoice(CHost(bound, made, loaded.library, options))
     except OSError as e:
         return HostChoice(None, str(e))
+
+
+def _translated(bound: Bound) -> InC:
+    """The plan as instructions; NotInC with the reason if Python must walk it."""
+    signature = bound.runner.signature
+    if not has_interface():
+        raise NotInC("this torch does not have the C interface")
+    if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
+        raise NotInC("not all of its memory is the CPU's")
+    if signature.objects:
+        raise NotInC("it is given objects that only Python knows")
+    if bound.calls.broken:
+        names = ", ".join(sorted(bound.calls.broken))
+        raise NotInC(f"results that were not what their operators promise: {names}")
+    storages = bound.runner.compiled.unit.storages
+    plan, layouts = bound.plan, bound.layouts
+    return Translation(bound.shape, plan, layouts, signature, bound.values, storages).translated()
 
 
 class CHost:
@@ -90,8 +116,8 @@ class CHost:
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)
         self._steps = {
-            k: (names, bound.calls.called_back(_call_step(bound.plan.steps[k])))
-            for k, names in made.back.items()
+            k: (one.given, bound.calls.called_back(_call_step(bound.plan.steps[k])))
+            for k, one in made.back.items()
         }
         self._raised = threading.local()
         self._back = BACK(self._called_back) if made.back else None

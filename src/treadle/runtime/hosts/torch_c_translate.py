@@ -67,6 +67,15 @@ class NotInC(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
+class Back:
+    """A call that goes back to Python."""
+
+    given: tuple[str, ...]
+    """The storages it is given views of."""
+    reason: str
+
+
+@dataclass(frozen=True)
 class InC:
     """A host function and what calls it needs to know."""
 
@@ -81,8 +90,8 @@ class InC:
     """Storages whose tensors come back."""
     pools_of_inputs: tuple[str, ...]
     """Inputs that others lie in: nobody else may look at their memory."""
-    back: Mapping[int, tuple[str, ...]]
-    """The steps that go back to Python, each with the storages it is given views of."""
+    back: Mapping[int, Back]
+    """The steps that go back to Python."""
 
 
 class Translation:
@@ -104,7 +113,7 @@ class Translation:
         self.handles: dict[str, int] = {}
         self.views: dict[tuple[int, int, Shape], int] = {}
         self.functions: dict[str, int] = {}
-        self.back: dict[int, tuple[str, ...]] = {}
+        self.back: dict[int, Back] = {}
         self.base = BACK_AT + 1 + MOST_FUNCTIONS
         self.numbers: list[int] = []
         self._known: dict[tuple[int, ...], int] = {}
@@ -289,7 +298,7 @@ class Translation:
         if keeps or len(roles) < len(step.writes):
             raise NotInC(reason)
         given = [n for n in names if n not in by_torch]
-        self.back[k] = tuple(given)
+        self.back[k] = Back(tuple(given), reason)
         views = [GivenView(self.slots[n], self.shape_of(n)) for n in given]
         made = [Made(self._handle(n), self.slots[n], self.shape_of(n)) for n in by_torch]
         return CallBack(tuple(views), tuple(made), k)
