@@ -20,7 +20,7 @@ from common import parser, report, seed_file
 from graph_scale import FAMILIES
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import LivenessPolicy
 from treadle.core.garbage import paused_collection
 from treadle.core.options import Options
 from treadle.frontends.inductor_dump import import_program, read_dump
@@ -29,7 +29,7 @@ from treadle.memory.from_program import PlanOptions, problem_of
 from treadle.memory.plan_program import plan_problem
 from treadle.schedule.ordering.search import FoundOrder, find_order
 
-REAL = Policy(include_inputs=False)
+REAL = LivenessPolicy(include_inputs=False)
 
 
 def shuffled(program: Program, seed: int = 0) -> Program:

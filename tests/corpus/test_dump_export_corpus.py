@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle.frontends.inductor_dump import (
-    Dump,
+    InductorDump,
     export_dump,
     export_program,
     import_program,
@@ -17,7 +17,7 @@ from treadle.frontends.inductor_dump import (
     read_dump,
     rederive,
 )
-from treadle.frontends.inductor_dump.model import Section
+from treadle.frontends.inductor_dump.model import DumpSection
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[1].parent / "shared"
@@ -37,11 +37,11 @@ IDENTICAL = {
 }  # fmt: skip
 
 
-def as_file(section: Section, dump: Dump) -> str:
+def as_file(section: DumpSection, dump: InductorDump) -> str:
     """The text of one section as a file would have it."""
     plain = replace(section, title="", prefix="", foreign=(), final_newlines=3)
     dialect = replace(dump.dialect, keeps_trailing_spaces=True, newline="\n")
-    return print_dump(Dump(dialect, (plain,)))
+    return print_dump(InductorDump(dialect, (plain,)))
 
 
 @pytest.mark.parametrize("path", [*FIXTURES, *GATHERED], ids=lambda p: f"{p.parent.name}/{p.stem}")

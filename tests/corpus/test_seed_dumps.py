@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from treadle.frontends.inductor_dump import (
-    Dump,
-    Node,
+    DumpNode,
+    InductorDump,
     looks_like_dump,
     model,
     parse_dump,
@@ -31,7 +31,7 @@ def seed(number: str) -> Path:
     return found[0]
 
 
-def read_exactly(path: Path) -> Dump:
+def read_exactly(path: Path) -> InductorDump:
     text = path.read_bytes().decode("utf-8")
     assert looks_like_dump(text)
     dump = parse_dump(text, path.name)
@@ -40,19 +40,19 @@ def read_exactly(path: Path) -> Dump:
     return dump
 
 
-def buffers_of(dump: Dump) -> list[model.Buffer]:
+def buffers_of(dump: InductorDump) -> list[model.DumpBuffer]:
     return [buffer for node in dump.last.leaves() for buffer in node.outputs]
 
 
-def group_sizes(nodes: tuple[Node, ...]) -> Counter[int]:
+def group_sizes(nodes: tuple[DumpNode, ...]) -> Counter[int]:
     return Counter(len(node.snodes) for node in nodes if node.kind == "group")
 
 
-def weak_deps(node: Node) -> int:
+def weak_deps(node: DumpNode) -> int:
     return sum(isinstance(dep, model.WeakDep) for dep in (*node.unmet, *node.met))
 
 
-def layout_kinds(dump: Dump) -> Counter[str]:
+def layout_kinds(dump: InductorDump) -> Counter[str]:
     return Counter(
         layout.kind if isinstance(layout := buffer.layout, model.TensorLayout)
         else type(layout).__name__
@@ -106,7 +106,7 @@ def test_seed_001_has_the_counts_of_the_resnet_backward() -> None:
     statements = [
         statement
         for node in leaves
-        if isinstance(node.detail, model.Loop) and node.detail.body
+        if isinstance(node.detail, model.DumpLoop) and node.detail.body
         for block in node.detail.body.blocks
         for statement in block.statements
     ]

@@ -15,7 +15,7 @@ from treadle.analysis.accounting import PEER, figures
 from treadle.analysis.liveness import Liveness
 from treadle.frontends.inductor_dump import import_program, read_dump, unpacked
 from treadle.frontends.inductor_dump.import_program import Imported
-from treadle.frontends.inductor_dump.survey import Survey, survey
+from treadle.frontends.inductor_dump.survey import SectionSurvey, survey
 from treadle.ir.interp import run
 from treadle.ir.interp.compare import differing_results, random_inputs
 from treadle.ir.program import Collective, Loop, Program, Wait
@@ -38,7 +38,7 @@ def imported(path: str) -> Imported:
 
 
 @cache
-def surveyed(path: str) -> Survey:
+def surveyed(path: str) -> SectionSurvey:
     return survey(read_dump(path))
 
 

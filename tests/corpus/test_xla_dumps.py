@@ -12,7 +12,7 @@ import pytest
 from treadle.core.errors import InputError
 from treadle.frontends.xla_dump import (
     FILE_KINDS,
-    Dump,
+    XlaDump,
     kind_of_text,
     print_file,
     print_report,
@@ -36,7 +36,7 @@ def seed() -> Path:
     return found[0]
 
 
-def read_exactly(path: Path) -> Dump:
+def read_exactly(path: Path) -> XlaDump:
     text = path.read_bytes().decode("utf-8")
     assert kind_of_text(text) in FILE_KINDS
     dump = read_dump(str(path))
@@ -50,7 +50,7 @@ def read_exactly(path: Path) -> Dump:
     return dump
 
 
-def check_all_claims(dump: Dump) -> None:
+def check_all_claims(dump: XlaDump) -> None:
     found = rederive(dump)
     assert found.differences == []
     assert found.notes == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from treadle.core.errors import InputError
-from treadle.frontends.xla_dump import Dump, parse_hlo, print_file, read_dump, rederive, xla_plan
+from treadle.frontends.xla_dump import XlaDump, parse_hlo, print_file, read_dump, rederive, xla_plan
 from treadle.frontends.xla_dump.derive_values import with_derived_values
 from treadle.frontends.xla_dump.elements import with_elements
 from treadle.frontends.xla_dump.plan import plan_dump
@@ -44,14 +44,14 @@ def test_everything_a_gpu_dump_claims_is_worked_out_again(path: Path) -> None:
     assert found.checked["live_ranges"] == len(dump.range_of) > 0
 
 
-def without_live(path: Path, folder: Path, *more: str) -> Dump:
+def without_live(path: Path, folder: Path, *more: str) -> XlaDump:
     for other in path.parent.glob(path.name.removesuffix("-buffer-assignment.txt") + "*"):
         if not any(part in other.name for part in ("live-range", *more)):
             shutil.copy(other, folder)
     return read_dump(str(folder / path.name))
 
 
-def together(dump: Dump) -> set[tuple[str, str]]:
+def together(dump: XlaDump) -> set[tuple[str, str]]:
     """Which values live at once; tables of pointers end where their last element is taken out."""
     lives = {
         str(one.value.place): dump.range_of[one.value.place]
@@ -79,7 +79,7 @@ def test_without_live_ranges_the_order_of_the_text_gives_them(path: Path, tmp_pa
     assert found.checked["live_ranges"] == 0, "what was worked out here proves nothing"
 
 
-def flows(dump: Dump) -> dict[str, tuple[set[object], set[object]]]:
+def flows(dump: XlaDump) -> dict[str, tuple[set[object], set[object]]]:
     """Positions and uses of every value that has a live range."""
     return {
         str(used.value.place): (

@@ -14,12 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from treadle.frontends.torch.demo import measure as demo_measure  # noqa: E402
-from treadle.frontends.torch.demo.model import Decoder, Sizes, rotary_angles, rotate  # noqa: E402
+from treadle.frontends.torch.demo.model import Decoder, ModelSizes, rotary_angles, rotate  # noqa: E402
 from treadle.lab.cli import main  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-TINY = Sizes(words=32, width=16, inner=24, layers=1, tokens=8)
+TINY = ModelSizes(words=32, width=16, inner=24, layers=1, tokens=8)
 
 
 def test_the_table_has_both_jobs_and_both_backends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ def test_the_peers_kernels_are_those_it_launches() -> None:
 
 @pytest.mark.slow
 def test_beside_the_peer_we_need_less_memory() -> None:
-    rows = demo_measure.measure(Sizes(), ("treadle", "inductor"), rounds=1)
+    rows = demo_measure.measure(ModelSizes(), ("treadle", "inductor"), rounds=1)
     for job in demo_measure.JOBS:
         ours, peer = [r for r in rows if r.job == job and r.backend != "eager"]
         if peer.notes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.frontends.inductor_dump import Dump, model, parse_dump, print_dump, rederive
+from treadle.frontends.inductor_dump import InductorDump, model, parse_dump, print_dump, rederive
 
 pytest.importorskip("torch")
 
@@ -31,7 +31,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return dict(os.environ, TORCHINDUCTOR_CACHE_DIR=str(folder / "cache"), **more)
 
 
-def read_back(path: Path) -> Dump:
+def read_back(path: Path) -> InductorDump:
     text = path.read_bytes().decode("utf-8")
     dump = parse_dump(text, path.name)
     assert print_dump(dump) == text

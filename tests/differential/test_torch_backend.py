@@ -416,7 +416,10 @@ def test_a_step_of_ours_that_fails_inside_torch_is_named(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(decompositions, "_index_fill_tensor", fails)
     x = torch.linspace(-1, 1, 5)
-    with pytest.warns(UserWarning, match=r"TOR005: .*decompositions.py, a step of Treadle's"):
+    with pytest.warns(
+        UserWarning,
+        match=r"TOR005: .*the decomposition of aten.index_fill.int_Scalar, a step of Treadle's",
+    ):
         found = torch.compile(function, backend="treadle")(x)
     close(found, function(x))
 

@@ -79,6 +79,21 @@ def test_torch_logs_shows_what_was_decided(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_decisions_are_logged_for_a_program_that_was_compiled_quietly_before(
+    tmp_path: Path,
+) -> None:
+    again = """
+import torch._logging
+torch._logging.set_logs(fusion=True)
+torch._dynamo.reset()
+torch.compile(function, backend="treadle")(x, w).sum().backward()
+"""
+    done = run_script(tmp_path, SCRIPT + again)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\[__fusion\] forward: fuse \S+, \S+: (yes|no) FUS\d+ \(", done.stderr)
+
+
+@pytest.mark.slow
 def test_only_the_logs_that_are_asked_for_are_written(tmp_path: Path) -> None:
     done = run_script(tmp_path, SCRIPT, TORCH_LOGS="schedule")
     assert "[__schedule]" in done.stderr

@@ -15,6 +15,7 @@ import torch
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Settings, compile_graph
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.values import Realised
 from treadle.index import evaluate
@@ -28,7 +29,7 @@ def raised_by_torch(error: BaseException) -> bool:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     inside = files[files.index(compat.__file__) + 1 :]
     here = os.path.dirname(compat.__file__)
-    return not any(os.path.dirname(name) in (here, os.path.dirname(__file__)) for name in inside)
+    return not any(name.startswith((here, os.path.dirname(__file__))) for name in inside)
 
 
 class Watching:
@@ -48,7 +49,7 @@ class Watching:
                 forward=partial(self._compile, "forward"),
                 backward=partial(self._compile, "backward"),
                 inference=partial(self._compile, "graph"),
-                decompositions=decompositions(),
+                decompositions=decompositions(OwnSteps()),
             )
         except Exception as e:
             if isinstance(e, compat.FOR_DYNAMO) or not raised_by_torch(e):

@@ -11,7 +11,7 @@ import pytest
 
 from treadle.core.errors import TreadleError
 from treadle.frontends.xla_dump import (
-    Dump,
+    XlaDump,
     kind_of_text,
     parse_dump,
     print_file,
@@ -120,7 +120,7 @@ def _is_reproduced(text: str, what: str) -> bool:
     return False
 
 
-def _use(dump: Dump, text: str, what: str) -> None:
+def _use(dump: XlaDump, text: str, what: str) -> None:
     """All that can be done with a dump, each by itself: fine or one clear error."""
     for file in dump.files:
         assert print_file(dump, file) == text, what
@@ -133,7 +133,7 @@ def _use(dump: Dump, text: str, what: str) -> None:
             pytest.fail(f"{what}: {use.__name__}: {type(error).__name__}: {error}")
 
 
-def _answer(dump: Dump) -> object:
+def _answer(dump: XlaDump) -> object:
     return xla_answer(dump, replan_problem(dump))
 
 

@@ -133,7 +133,11 @@ def test_the_text_names_only_files_and_functions_that_exist() -> None:
     ) - {"core/pages/CODE.md"}:
         base = ROOT if name.startswith(("tests/", "docs/", "src/")) else ROOT / "src" / "treadle"
         assert name in added or (base / name).exists(), name
-    change = (ROOT / "src" / "treadle" / "ir" / "change.py").read_text()
-    for function in ("map_loops", "map_indices", "rewritten", "with_loops"):
-        assert f"`{function}(" in text
-        assert f"def {function}(" in change
+    for file, functions in (
+        ("change.py", ("map_loops", "map_indices", "with_loops")),
+        ("rewrite.py", ("rewritten", "map_stmts")),
+    ):
+        source = (ROOT / "src" / "treadle" / "ir" / file).read_text()
+        for function in functions:
+            assert f"`{function}(" in text
+            assert f"def {function}(" in source

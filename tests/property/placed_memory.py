@@ -29,9 +29,9 @@ class PlacedRun(PoisonedRun):
         super().__init__(of.live, sizes, random)
         self.plan = plan
         self.arena = np.full(plan.height, RUBBISH, np.uint8)
-        self.lives = {t.storage: (t.lower, t.upper) for t in of.tenants}
+        self.lives = {t.storage: (t.lower, t.upper) for t in of.suballocations}
         self.names = of.steps
-        self.takers = set(self.live.heirs().values())
+        self.takers = set(self.live.in_place_reuse().values())
 
     def run(self) -> None:
         """Run every step in its place."""
@@ -61,7 +61,7 @@ class PlacedRun(PoisonedRun):
     def _window(self, pool: str, offset: int, storage: str) -> Array:
         raw = self.arena if pool == ARENA else self.memory.elements(pool).view(np.uint8)
         element = NUMPY_TYPES[self.program.by_name[storage].dtype]
-        end = offset + self.memory.window(storage).span * element.itemsize
+        end = offset + self.memory.layout(storage).span * element.itemsize
         assert end <= raw.size, f"{storage} reaches byte {end} of {pool}, which has {raw.size}"
         return raw[offset:end].view(element)
 

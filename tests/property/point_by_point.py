@@ -151,7 +151,7 @@ class Runner:
             operands = [values[a] for a in stmt.args]
             given = [types[a] for a in stmt.args]
             if stmt.op == "store":
-                name, index = stmt.attrs[:2]
+                name, index = stmt.buffer, stmt.address
                 dtype = self.program.by_name[name].dtype
                 for n, at in enumerate(points):
                     self.row(name)[int(evaluate(index, at))] = to(operands[0][n], dtype)
@@ -163,16 +163,16 @@ class Runner:
         self, stmt: Stmt, operands: list, given: list[DType], result: DType, points: list[dict]
     ) -> list[Any]:
         if stmt.op == "load":
-            name, index = stmt.attrs[:2]
+            name, index = stmt.buffer, stmt.address
             return [self.row(name)[int(evaluate(index, at))] for at in points]
         if stmt.op == "constant":
-            literal = stmt.attrs[0]
+            literal = stmt.attr("value")
             assert isinstance(literal, Literal)
             return [to(literal.value, result)] * len(points)
         if stmt.op == "cast":
             return [to(x, result) for x in operands[0]]
         if stmt.op == "reduce":
-            return [fold(stmt.attrs[0], operands[0], given[0], result)] * len(points)
+            return [fold(stmt.attr("kind"), operands[0], given[0], result)] * len(points)
         if stmt.op == "where":
             return [to(b if c else a, result) for c, b, a in zip(*operands, strict=True)]
         if result is DType.BOOL and stmt.op == "bitwise_not":

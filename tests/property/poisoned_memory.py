@@ -71,8 +71,8 @@ class PoisonedRun:
         taken: set[str] = set()
         born = [r for r in self.ranges.values() if r.first == step]
         # A chain of takers in one step: whoever gives comes before whoever takes.
-        heirs = self.live.heirs()
-        for r in sorted(born, key=lambda r: _links_to(r.storage, heirs), reverse=True):
+        reused_by = self.live.in_place_reuse()
+        for r in sorted(born, key=lambda r: _links_to(r.storage, reused_by), reverse=True):
             assert r.storage not in self.rows, f"{r.storage} is allocated twice"
             row = self.memory.elements(r.storage)
             if r.block == r.storage:
@@ -96,7 +96,7 @@ class PoisonedRun:
             if r.freed:
                 assert r.block is not None
                 self.blocks.pop(r.block).view(np.uint8)[...] = RUBBISH
-            if r.freed or r.block is None or r.storage in self.live.heirs():
+            if r.freed or r.block is None or r.storage in self.live.in_place_reuse():
                 self.rows.pop(r.storage, None)
 
     # -- steps -----------------------------------------------------------------------------
@@ -132,11 +132,11 @@ class PoisonedRun:
                 self.memory.define(name)  # also where there was no point to run
 
 
-def _links_to(storage: str, heirs: Mapping[str, str]) -> int:
+def _links_to(storage: str, reused_by: Mapping[str, str]) -> int:
     """How many take the block after this one: those with more must come first."""
     count = 0
-    while storage in heirs:
-        storage, count = heirs[storage], count + 1
+    while storage in reused_by:
+        storage, count = reused_by[storage], count + 1
     return count
 
 

@@ -1,7 +1,7 @@
 """Random programs give the same numbers compiled as interpreted.
 
-`HYPOTHESIS_PROFILE=explore` runs thousands. Sums of f64 may differ in the last places, because the
-order of the additions does; what follows from them gets room for that.
+`HYPOTHESIS_PROFILE=explore` runs thousands. The bound is derived: with exact numerics it leaves
+room only where sums of f64 are added in another order, and for what follows from them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from treadle.ir.program import Loop, Program
 from treadle.ir.text import show_program
 from treadle.ir.types import BufferKind
 from treadle.runtime import Place, compile_program
-from treadle.testing.differential import differences
+from treadle.testing.differential import out_of_bounds
 from treadle.testing.strategies import programs
 
 # Where a search in rows that are not sorted ends is nobody's promise.
 SORTED_MOVES = tuple(m for m in MOVES if m != "bucket")
 IS_QUICK = settings().max_examples <= 100
 EXAMPLES = 40 if IS_QUICK else settings().max_examples
+ALL = 1.0  # a program of few elements may well hang on one that cannot be told
 OPTIMISE = 0 if IS_QUICK else 2
 
 
@@ -47,7 +48,7 @@ def agree(program: Program, sizes: Mapping[Symbol, int], inputs: dict[str, Array
     compiled = compile_program(program, externs=EXTERNS, optimise=OPTIMISE)
     assert compiled.is_compiled
     named = {s.name: n for s, n in sizes.items()}
-    found = differences(compiled, inputs, sizes=named, slack=64, floor=1e-6)
+    found = out_of_bounds(compiled, inputs, sizes=named, undecidable=ALL)
     if found:
         assume(not shows_bits_of_nan(program, inputs, named))
     assert not found, "\n".join([*found, show_program(program)])
@@ -151,7 +152,7 @@ def agree_in_shared_memory(program: Program) -> None:
     places = shared_places(program)
     compiled = compile_program(program, plan=places, externs=EXTERNS, optimise=OPTIMISE)
     named = {s.name: n for s, n in sizes.items()}
-    found = differences(compiled, inputs_for(program, sizes), sizes=named, slack=64, floor=1e-6)
+    found = out_of_bounds(compiled, inputs_for(program, sizes), sizes=named, undecidable=ALL)
     # A donated input may be overwritten by what lives in its memory afterwards.
     seen = [line for line in found if line.partition(":")[0] not in program.donated]
     if seen:

@@ -10,8 +10,8 @@ from treadle.analysis.access import accesses
 from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import (
     ORDER_FREE_RULES,
-    Candidate,
     InPlace,
+    InPlaceCandidate,
     input_dies_here,
     possible_pairs,
 )
@@ -19,7 +19,7 @@ from treadle.core.verdict import check_rules
 from treadle.ir.program import Grouped, Loop, Operation, Program
 
 
-def all_pairs(program: Program) -> list[Candidate]:
+def all_pairs(program: Program) -> list[InPlaceCandidate]:
     """Every output of every kernel with every input it only reads, smaller inputs first."""
     found = []
     known, deps = program.derive(accesses), dependences(program)
@@ -35,7 +35,7 @@ def all_pairs(program: Program) -> list[Candidate]:
         written = dict.fromkeys(a.storage for a in touches if a.is_write)
         read = [s for s in dict.fromkeys(a.storage for a in touches) if s not in written]
         read.sort(key=lambda n: program.by_name[n].storage_bytes)
-        found += [Candidate(program, deps, op, touches, o, i) for o in written for i in read]
+        found += [InPlaceCandidate(program, deps, op, touches, o, i) for o in written for i in read]
     return found
 
 

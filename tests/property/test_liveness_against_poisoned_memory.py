@@ -21,13 +21,13 @@ from small_programs import run_small, small_programs
 from touched_bytes import Cell, all_cells, cells_of, touched
 
 from treadle.analysis.deps import dependences
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.analysis.timeline import LifeError
 from treadle.index import Symbol
 from treadle.ir.program import Loop, Program
 from treadle.ir.text import show_program
 
-POLICIES = st.builds(Policy, drop_internal=st.booleans(), in_place=st.booleans())
+POLICIES = st.builds(LivenessPolicy, drop_internal=st.booleans(), in_place=st.booleans())
 
 
 def likely_sizes(program: Program) -> dict[Symbol, int]:
@@ -104,7 +104,7 @@ def merge_something(live: Liveness, random: Random) -> None:
 @settings(max_examples=120)
 @given(small_programs(groups=True), POLICIES, st.randoms(use_true_random=False))
 def test_a_program_runs_in_the_memory_of_its_own_order(
-    program: Program, policy: Policy, random: Random
+    program: Program, policy: LivenessPolicy, random: Random
 ) -> None:
     assert_same_results(Liveness(program, policy), random)
 
@@ -112,7 +112,7 @@ def test_a_program_runs_in_the_memory_of_its_own_order(
 @settings(max_examples=120)
 @given(small_programs(groups=True), POLICIES, st.randoms(use_true_random=False))
 def test_a_program_runs_in_the_memory_of_any_legal_order(
-    program: Program, policy: Policy, random: Random
+    program: Program, policy: LivenessPolicy, random: Random
 ) -> None:
     live = Liveness(program, policy)
     for _ in range(random.randrange(1, 6)):

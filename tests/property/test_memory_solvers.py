@@ -16,7 +16,7 @@ from treadle.memory.lower_bound import lower_bound
 from treadle.memory.native import Native, native_line
 from treadle.memory.portfolio import EFFORTS, solve
 from treadle.memory.problem import Problem
-from treadle.memory.search import SECTION_RULES, Budget, find, ways
+from treadle.memory.search import SECTION_RULES, SearchBudget, find, ways
 from treadle.memory.search_python import IMPOSSIBLE, SOLVED
 from treadle.memory.validate import violations
 
@@ -96,7 +96,7 @@ def test_improvement_never_makes_a_plan_higher_or_wrong(problem: Problem, seed: 
     line = line_of(problem)
     engine = engine_for(line, Options())
     for attempt in list(greedy.attempts(line, engine))[:1]:
-        offsets = improved(line, engine, attempt.offsets, 0, 20, Budget(10**6), seed)
+        offsets = improved(line, engine, attempt.offsets, 0, 20, SearchBudget(10**6), seed)
         assert top_of(line, offsets) <= attempt.height
         assert violations(problem, plan_of(line, offsets)) == ()
 
@@ -139,6 +139,6 @@ def test_compiled_and_python_search_agree_node_for_node(
 @given(problems(most=5), st.integers(0, 20))
 def test_a_search_finds_a_plan_exactly_where_there_is_one(problem: Problem, height: int) -> None:
     line = line_of(problem)
-    answer = find(line, PythonEngine(line), height, Budget(10**6))
+    answer = find(line, PythonEngine(line), height, SearchBudget(10**6))
     lowest = lowest_height(problem)
     assert answer.status == (SOLVED if lowest is not None and lowest <= height else IMPOSSIBLE)

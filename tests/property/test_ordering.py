@@ -18,7 +18,7 @@ from treadle.ir.program import Grouped, Program
 from treadle.ir.spec import violations
 from treadle.schedule.ordering.bound import lower_bound
 from treadle.schedule.ordering.construct import CONSTRUCTIONS
-from treadle.schedule.ordering.measure import curve_of, peak_of, recounted, walk_of
+from treadle.schedule.ordering.measure import curve_of, measured, peak_of, recounted
 from treadle.schedule.ordering.search import find_order
 from treadle.schedule.ordering.steps import steps_of
 
@@ -68,7 +68,7 @@ def test_counting_a_part_again_gives_what_counting_all_gives(
     if not order:
         return
     for _ in range(8):
-        walk = walk_of(steps, order)
+        now = measured(steps, order)
         low = random.randrange(len(order))
         high = random.randrange(low, len(order)) + 1
         part = order[low:high]
@@ -77,9 +77,9 @@ def test_counting_a_part_again_gives_what_counting_all_gives(
         if not steps.is_valid(changed):
             continue
         whole = curve_of(steps, changed)
-        assert recounted(steps, walk, low, part, max(whole)) == whole[low:high]
-        assert (whole[:low], whole[high:]) == (walk.curve[:low], walk.curve[high:])
-        assert recounted(steps, walk, low, part, max(whole[low:high]) - 1) is None
+        assert recounted(steps, now, low, part, max(whole)) == whole[low:high]
+        assert (whole[:low], whole[high:]) == (now.curve[:low], now.curve[high:])
+        assert recounted(steps, now, low, part, max(whole[low:high]) - 1) is None
         order = changed
 
 

@@ -21,7 +21,7 @@ from test_c_programs import (
 )
 from touched_bytes import all_cells, cells_of, touched
 
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import LivenessPolicy
 from treadle.index import Symbol
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
@@ -31,7 +31,7 @@ from treadle.memory.plan_program import plan_problem, plan_program
 from treadle.memory.problem import Plan
 from treadle.memory.validate import violations
 from treadle.runtime import compile_program
-from treadle.testing.differential import differences
+from treadle.testing.differential import out_of_bounds
 
 STEPS = 200
 CHOICES = st.sampled_from(
@@ -43,7 +43,7 @@ CHOICES = st.sampled_from(
         PlanOptions(pack_into_outputs=True, alignment=4),
     ]
 )
-POLICIES = st.builds(Policy, drop_internal=st.booleans(), in_place=st.booleans())
+POLICIES = st.builds(LivenessPolicy, drop_internal=st.booleans(), in_place=st.booleans())
 PROGRAMS = st.one_of(
     relays(),
     small_programs(groups=True),
@@ -89,7 +89,7 @@ def assert_runs_in_place(
 @settings(max_examples=150)
 @given(PROGRAMS, POLICIES, CHOICES, st.randoms(use_true_random=False))
 def test_a_program_runs_in_the_bytes_of_its_plan(
-    program: Program, policy: Policy, options: PlanOptions, random: Random
+    program: Program, policy: LivenessPolicy, options: PlanOptions, random: Random
 ) -> None:
     planned = plan_program(program, policy=policy, options=options, steps=STEPS)
     assert violations(planned.of.problem, planned.plan) == ()
@@ -101,7 +101,7 @@ def test_a_program_runs_in_the_bytes_of_its_plan(
 @settings(max_examples=100)
 @given(PROGRAMS)
 def test_an_arena_with_the_outputs_holds_what_lives_at_the_peak(program: Program) -> None:
-    policy = Policy(include_inputs=False)
+    policy = LivenessPolicy(include_inputs=False)
     options = PlanOptions(outputs_in_arena=True, alignment=1)
     planned = plan_program(program, policy=policy, options=options, steps=STEPS)
     assert planned.total_bytes >= planned.total_lower_bound >= planned.peak.bytes
@@ -120,7 +120,7 @@ def test_compiled_programs_run_in_the_bytes_of_their_plan(
     compiled = compile_program(program, plan=cache, externs=EXTERNS, optimise=OPTIMISE)
     for sizes in size_choices(program):
         inputs = inputs_for(program, sizes)
-        found = differences(compiled, inputs, sizes=named(sizes), slack=64, floor=1e-6)
+        found = out_of_bounds(compiled, inputs, sizes=named(sizes), undecidable=1.0)
         seen = [line for line in found if line.partition(":")[0] not in program.donated]
         if seen:
             assume(not shows_bits_of_nan(program, inputs, named(sizes)))

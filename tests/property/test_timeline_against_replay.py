@@ -86,34 +86,34 @@ class Replay:
     def blocks(self) -> list[tuple[Storage, list[Storage]]]:
         """Every block that needs memory: who allocates it, and all who live in it, in turn."""
         known = {storage.name: storage for storage in self.storages}
-        heirs = {known[inp].name: known[out] for out, inp in self.effective.items()}
+        reused_by = {known[inp].name: known[out] for out, inp in self.effective.items()}
         takers = set(self.effective)
         found = []
         for storage in self.storages:
             unused = storage.producer is None and not storage.users and storage.freeable
             if storage.name in takers or self.dropped(storage) or unused:
                 continue
-            tenants = [storage]
-            while tenants[-1].name in heirs:
-                tenants.append(heirs[tenants[-1].name])
-            found.append((storage, tenants))
+            holders = [storage]
+            while holders[-1].name in reused_by:
+                holders.append(reused_by[holders[-1].name])
+            found.append((storage, holders))
         return found
 
-    def block_span(self, tenants: list[Storage]) -> tuple[int, int]:
+    def block_span(self, holders: list[Storage]) -> tuple[int, int]:
         """First and last place at which a block is counted; past the end if it is never freed."""
-        born = -1 if tenants[0].producer is None else self.place(tenants[0].producer)
-        if not tenants[-1].freeable:
+        born = -1 if holders[0].producer is None else self.place(holders[0].producer)
+        if not holders[-1].freeable:
             return born, len(self.steps)
-        span = self.span(tenants[-1])
+        span = self.span(holders[-1])
         assert span is not None
         return born, span[1]
 
     def live(self, at: int) -> list[Storage]:
-        spans = [(owner, self.block_span(tenants)) for owner, tenants in self.blocks]
+        spans = [(owner, self.block_span(holders)) for owner, holders in self.blocks]
         return [owner for owner, (born, dies) in spans if born <= at <= dies]
 
     def curve(self) -> list[tuple[int, int, int]]:
-        spans = [(owner.bytes, *self.block_span(tenants)) for owner, tenants in self.blocks]
+        spans = [(owner.bytes, *self.block_span(holders)) for owner, holders in self.blocks]
         curve = []
         for at, step in enumerate(self.steps):
             during = sum(size for size, born, dies in spans if born <= at <= dies)
@@ -137,8 +137,8 @@ class Replay:
         last = self.steps[span[1]].name
         if self.dropped(storage):
             return Life(first, last, 0, False, None)
-        owner, tenants = next(block for block in self.blocks if storage in block[1])
-        freed = storage.freeable and storage is tenants[-1]
+        owner, holders = next(block for block in self.blocks if storage in block[1])
+        freed = storage.freeable and storage is holders[-1]
         return Life(first, last, storage.bytes if owner is storage else 0, freed, owner.name)
 
     # -- operations; they return a new state, or None where a life would break ---------------
@@ -188,12 +188,12 @@ class Memory:
             assert self.live_bytes() == after
         for storage in self.storages:
             if not storage.freeable:
-                assert self.tenant_of_block_of(storage) == storage.name
+                assert self.holder_of_block_of(storage) == storage.name
 
     def live_bytes(self) -> int:
         return sum(self.sizes[owner] for owner, state in self.blocks.items() if state != POISON)
 
-    def tenant_of_block_of(self, storage: Storage) -> str:
+    def holder_of_block_of(self, storage: Storage) -> str:
         host = self.lives[storage.name].host
         assert host is not None, f"{storage.name} needs memory and has none"
         return self.blocks[host]
@@ -201,7 +201,7 @@ class Memory:
     def check_touches(self, old: list[Storage], cell: tuple[int, ...]) -> None:
         for storage in old:
             if any(user in cell for user in storage.users):
-                assert self.tenant_of_block_of(storage) == storage.name
+                assert self.holder_of_block_of(storage) == storage.name
 
     def allocate(self, born: list[Storage]) -> None:
         for storage in born:
@@ -223,7 +223,7 @@ class Memory:
         for storage in self.storages:
             life = self.lives[storage.name]
             if life.freed and life.last == step:
-                assert self.tenant_of_block_of(storage) == storage.name
+                assert self.holder_of_block_of(storage) == storage.name
                 self.blocks[str(life.host)] = POISON
 
 

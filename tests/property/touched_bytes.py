@@ -106,15 +106,13 @@ def _by_loop(program: Program, op: Loop, sizes: Sizes) -> Touched:
         if stmt.op == "load":
             reads |= _cells(program, op, at, sizes, ranges)
         elif stmt.op == "bucketize":
-            reads |= set(cells_of(program, str(stmt.attrs[0]), sizes))
+            reads |= set(cells_of(program, stmt.buffer, sizes))
         elif stmt.op == "store":
             cells = _cells(program, op, at, sizes, ranges)
             writes |= cells
-            index = stmt.attrs[1]
-            assert isinstance(index, Expr)
-            if not any(s.kind is Kind.INDIRECT for s in index.free):
+            if not any(s.kind is Kind.INDIRECT for s in stmt.address.free):
                 certain |= cells
-            if stmt.attrs[2] != "plain":
+            if stmt.mode != "plain":
                 reads |= cells
     return Touched(frozenset(reads), frozenset(writes), frozenset(certain))
 
@@ -134,8 +132,7 @@ def _cells(
     program: Program, op: Loop, at: Numbered, sizes: Sizes, ranges: Mapping[int, int | None]
 ) -> set[Cell]:
     """The bytes one load or store can reach; those outside the storage cannot happen."""
-    buffer, index = program.by_name[str(at.stmt.attrs[0])], at.stmt.attrs[1]
-    assert isinstance(index, Expr)
+    buffer, index = program.by_name[at.stmt.buffer], at.stmt.address
     # What does not vary along the reduction loops happens once, even where they are empty.
     body = op.body
     loops = body.space if index.free & set(body.reduce.vars) else body.domain

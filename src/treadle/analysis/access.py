@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from treadle.index import Domain, Expr, Facts, IndexMap, Kind, mod
-from treadle.index.apart import Span, never_meet
+from treadle.index.apart import ByteSpan, never_meet
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
 from treadle.ir.pattern import pattern_of, place_of
@@ -188,16 +188,14 @@ def _ways(body: Body) -> tuple[Facts, tuple[_Way, ...]]:
     for at in body.walk():
         stmt = at.stmt
         if stmt.op == "bucketize":
-            place = place_of(str(stmt.attrs[0]))
+            place = place_of(stmt.buffer)
             reads[place, None] = _Way(place)
         if stmt.op not in ("load", "store"):
             continue
-        place, index = place_of(str(stmt.attrs[0])), stmt.attrs[1]
-        assert isinstance(index, Expr)
+        place, index = place_of(stmt.buffer), stmt.address
         indices, masked = IndexMap(body.space, (index,)), at.depth > 0
         if stmt.op == "store":
-            mode = str(stmt.attrs[2])
-            writes[place, index, mode] = _Way(place, True, mode, indices, masked)
+            writes[place, index, stmt.mode] = _Way(place, True, stmt.mode, indices, masked)
         else:
             reads[place, index] = _Way(place, False, "plain", indices, masked)
     return facts_of(body), (*reads.values(), *writes.values())
@@ -236,7 +234,7 @@ def can_meet(a: Access, b: Access) -> bool:
         return True
     if a.map.index is b.map.index and a.map.domain is b.map.domain and a.width == b.width:
         return True
-    one, other = Span(a.map.index, a.width, a.facts), Span(b.map.index, b.width, b.facts)
+    one, other = ByteSpan(a.map.index, a.width, a.facts), ByteSpan(b.map.index, b.width, b.facts)
     # Who touches nothing meets nobody, but what it names must exist when it is its turn.
     return not never_meet(one, other) or _touches_nothing(a) or _touches_nothing(b)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.cost import internal_storages, parts_of_tuples, work_of
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.analysis.waits import exposed_waits
 from treadle.index import hint
 from treadle.ir.effects import runs
@@ -52,7 +52,7 @@ class Accounting:
     """What is counted: a liveness policy and the bytes of one operation."""
 
     name: str
-    policy: Policy
+    policy: LivenessPolicy
     bytes_of: Callable[[Program, Operation], int]
 
 
@@ -131,10 +131,10 @@ def _peer_bytes(program: Program, op: Operation) -> int:
     return total
 
 
-OURS = Accounting("ours", Policy(), _our_bytes)
+OURS = Accounting("ours", LivenessPolicy(), _our_bytes)
 PEER = Accounting(
     "inductor",
-    Policy(
+    LivenessPolicy(
         include_inputs=False,
         in_place=False,
         count_gaps=False,

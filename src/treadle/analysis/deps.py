@@ -182,31 +182,31 @@ def carry_over(old: Program, new: Program) -> None:
 
 def _dependences(program: Program) -> Dependences:
     with paused_collection():
-        return _walk_program(program)
+        return _scan_program(program)
 
 
-def _walk_program(program: Program) -> Dependences:
-    walk = _Walk(program)
+def _scan_program(program: Program) -> Dependences:
+    scan = _Scan(program)
     for position, op in enumerate(program.leaves):
-        for access in walk.accesses[op.name]:
+        for access in scan.accesses[op.name]:
             if not access.is_write:
-                walk.read(position, access)
-        for access in walk.accesses[op.name]:
+                scan.read(position, access)
+        for access in scan.accesses[op.name]:
             if access.is_write:
-                walk.write(position, access)
+                scan.write(position, access)
     for d in _control(program):
-        walk.add(d)
-    users = {s: tuple(dict.fromkeys(ops)) for s, ops in walk.users.items()}
-    deps = walk.found()
+        scan.add(d)
+    users = {s: tuple(dict.fromkeys(ops)) for s, ops in scan.users.items()}
+    deps = scan.found()
     names = tuple(op.name for op in program.leaves)
-    versions = walk.reads_version, walk.writes_version
-    return Dependences(names, tuple(deps), *versions, users, walk.replaced)
+    versions = scan.reads_version, scan.writes_version
+    return Dependences(names, tuple(deps), *versions, users, scan.replaced)
 
 
 _LONG_ROW = 16  # beyond this, a target's dependences are found by key instead of by looking
 
 
-class _Touch(NamedTuple):
+class _PlacedAccess(NamedTuple):
     position: int
     access: Access
 
@@ -217,14 +217,14 @@ class _Storage:
     __slots__ = ("readers", "version", "writer_op", "writers")
 
     def __init__(self) -> None:
-        self.writers: list[_Touch] = []
-        self.readers: list[_Touch] = []
+        self.writers: list[_PlacedAccess] = []
+        self.readers: list[_PlacedAccess] = []
         self.version = 0
         self.writer_op = -1
 
 
-class _Walk:
-    """The walk through the program; collects dependences and versions."""
+class _Scan:
+    """One scan of the program; collects dependences and versions."""
 
     def __init__(self, program: Program) -> None:
         self.accesses = program.derive(accesses)
@@ -278,7 +278,7 @@ class _Walk:
         for w in state.writers:
             if w.position != position and can_meet(w.access, access):
                 self._add(w, position, access, DepKind.RAW, state.version, True, READS)
-        state.readers.append(_Touch(position, access))
+        state.readers.append(_PlacedAccess(position, access))
 
     def write(self, position: int, access: Access) -> None:
         """A write meets reads and writes still in view, then hides those it can reach."""
@@ -300,9 +300,11 @@ class _Walk:
             self.replaced[access.storage] = position
         state.writers = [w for w in state.writers if not _hides(access, w.access)]
         state.readers = [r for r in state.readers if not _hides(access, r.access)]
-        state.writers.append(_Touch(position, access))
+        state.writers.append(_PlacedAccess(position, access))
 
-    def _write_after_write(self, w: _Touch, position: int, access: Access, version: int) -> None:
+    def _write_after_write(
+        self, w: _PlacedAccess, position: int, access: Access, version: int
+    ) -> None:
         if access.also_reads:
             self._add(w, position, access, DepKind.RAW, version, True, CHANGES)
         shows = not access.covers_storage and w.access.mode != "alloc"
@@ -311,7 +313,7 @@ class _Walk:
 
     def _add(
         self,
-        earlier: _Touch,
+        earlier: _PlacedAccess,
         position: int,
         access: Access,
         kind: DepKind,

@@ -16,6 +16,7 @@ from treadle.analysis.deps import Dependences, dependences
 from treadle.ir.body import Body, Stmt
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Program
+from treadle.ir.rewrite import map_stmts
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ def _key(op: Loop, position: int, program: Program, deps: Dependences) -> object
 
 
 def _without_target(body: Body) -> Body:
-    return Body(body.domain, body.reduce, tuple([_anonymous(s) for s in body.stmts]))
+    return Body(body.domain, body.reduce, map_stmts(body.stmts, _anonymous))
 
 
 def _anonymous(stmt: Stmt) -> Stmt:
     if stmt.op != "store":
         return stmt
-    return stmt._replace(attrs=("", *stmt.attrs[1:]))
+    return stmt.with_attr("buffer", "")

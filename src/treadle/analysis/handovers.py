@@ -6,7 +6,7 @@ from collections.abc import Sequence
 class HandOvers:
     """Who may take whose block, who does, and how large the block is that a storage lives in."""
 
-    __slots__ = ("among", "block", "giver", "heir", "host", "sizes", "taker")
+    __slots__ = ("among", "block", "giver", "host", "reused_by", "sizes", "taker")
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
@@ -14,7 +14,7 @@ class HandOvers:
         self.giver: dict[int, int] = {}
         self.taker: dict[int, int] = {}
         self.host: dict[int, int] = {}
-        self.heir: dict[int, int] = {}
+        self.reused_by: dict[int, int] = {}
         self.among: dict[int, frozenset[int]] = {}  # steps that may share the block of an out
         self.block: dict[int, int] = {}  # bytes of the block that an effective out lives in
 
@@ -33,12 +33,12 @@ class HandOvers:
         found: dict[int, int] = {}
         for first in self.host:
             if self.host[first] in self.host:
-                continue  # not the first tenant of its chain: reached from there
+                continue  # not the first holder of its chain: reached from there
             root = self.host[first]
-            tenant: int | None = first
-            while tenant is not None:
-                found[tenant] = root
-                tenant = self.heir.get(tenant)
+            holder: int | None = first
+            while holder is not None:
+                found[holder] = root
+                holder = self.reused_by.get(holder)
         return found
 
     def would_close_a_circle(self, out: int, inp: int) -> bool:
@@ -59,18 +59,18 @@ class HandOvers:
         """Turn a hand-over on or off and pass the size of the block on down the chain."""
         if effective:
             self.host[out] = inp
-            self.heir[inp] = out
+            self.reused_by[inp] = out
         else:
             del self.host[out]
-            del self.heir[inp]
+            del self.reused_by[inp]
         changed[inp] = None
         changed[out] = None
-        tenant: int | None = out
-        while tenant is not None:
-            old = self.block_bytes(tenant)
-            if tenant in self.host:
-                self.block[tenant] = self.block_bytes(self.host[tenant])
+        holder: int | None = out
+        while holder is not None:
+            old = self.block_bytes(holder)
+            if holder in self.host:
+                self.block[holder] = self.block_bytes(self.host[holder])
             else:
-                self.block.pop(tenant, None)
-            changed[tenant] = None
-            tenant = self.heir.get(tenant) if self.block_bytes(tenant) != old else None
+                self.block.pop(holder, None)
+            changed[holder] = None
+            holder = self.reused_by.get(holder) if self.block_bytes(holder) != old else None

@@ -46,7 +46,7 @@ def boundary(program: Program) -> Boundary:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class InPlaceCandidate:
     """One pair to be judged: the step, its accesses, and the program around them."""
 
     program: Program
@@ -57,7 +57,7 @@ class Candidate:
     inp: str
 
 
-def input_may_die(c: Candidate) -> Verdict:
+def input_may_die(c: InPlaceCandidate) -> Verdict:
     """INP001: outputs and inputs that belong to the caller must survive."""
     edge = c.program.derive(boundary)
     if c.inp in edge.outputs:
@@ -67,17 +67,17 @@ def input_may_die(c: Candidate) -> Verdict:
     return YES
 
 
-def input_dies_here(c: Candidate) -> Verdict:
+def input_dies_here(c: InPlaceCandidate) -> Verdict:
     """INP002: nothing later touches the input."""
     last = c.deps.last_use(c.inp)
-    assert last is not None
+    assert last is not None, "an input that is judged is read by the step"
     name = c.deps.names[last]
     if name == c.op.name or any(name == leaf.name for leaf in c.op.leaves):
         return YES
     return no("INP002", input=c.inp, last_use=name)
 
 
-def output_is_born_here(c: Candidate) -> Verdict:
+def output_is_born_here(c: InPlaceCandidate) -> Verdict:
     """INP003: the output gets its first value here and reads nothing of its own."""
     first = c.deps.names[c.deps.users[c.out][0]]
     is_here = first == c.op.name or any(first == leaf.name for leaf in c.op.leaves)
@@ -86,7 +86,7 @@ def output_is_born_here(c: Candidate) -> Verdict:
     return YES
 
 
-def blocks_fit(c: Candidate) -> Verdict:
+def blocks_fit(c: InPlaceCandidate) -> Verdict:
     """INP004: same device, same element width, and the input's block is large enough."""
     out, inp = c.program.by_name[c.out], c.program.by_name[c.inp]
     if out.device != inp.device:
@@ -99,28 +99,28 @@ def blocks_fit(c: Candidate) -> Verdict:
     return YES
 
 
-def indices_agree(c: Candidate) -> Verdict:
-    """INP005: every access of both walks the same way through the block, none of it from data."""
+def indices_agree(c: InPlaceCandidate) -> Verdict:
+    """INP005: every access of both goes the same way through the block, none of it from data."""
     both = [a for a in c.touches if a.storage in (c.out, c.inp)]
     for a in both:
         if a.map is None or a.is_indirect:
             shown = "the whole buffer" if a.map is None else str(a.map.index)
             return no("INP005", buffer=a.buffer, index=shown)
         first = both[0].map
-        assert first is not None
-        if a.map != first and _walk(a.map) != _walk(first):
+        assert first is not None, "an access without a map was refused above"
+        if a.map != first and _access_map(a.map) != _access_map(first):
             return no("INP005", left=str(first), right=str(a.map))
         if a.width != both[0].width:
             return no("INP005", left=f"{both[0].width} bytes", right=f"{a.width} bytes")
     first = both[0].map
-    assert first is not None
+    assert first is not None, "an access without a map was refused above"
     if not _visits_once(first):
         return no("INP005", index=str(first), why="two points may touch one element")
     return YES
 
 
 @lru_cache(maxsize=8192)
-def _walk(m: IndexMap) -> IndexMap:
+def _access_map(m: IndexMap) -> IndexMap:
     """The addresses in order: members of a kernel may cut and call their loops differently."""
     return m.sequence_form()
 
@@ -135,16 +135,16 @@ def _visits_once(m: IndexMap) -> bool:
     return IndexMap(kept, m.results).is_injective()
 
 
-def reads_come_first(c: Candidate) -> Verdict:
+def reads_come_first(c: InPlaceCandidate) -> Verdict:
     """INP006: the input is not read after the output is stored, nor by a later pass over it."""
     stored_by, again = None, _goes_over_rows_again(c.op)
     for leaf in c.op.leaves:
         assert isinstance(leaf, Loop)
         for at in leaf.body.walk():
             stmt = at.stmt
-            if stmt.op == "store" and c.program.storage_of(str(stmt.attrs[0])) == c.out:
+            if stmt.op == "store" and c.program.storage_of(stmt.buffer) == c.out:
                 stored_by = leaf.name
-            elif stmt.op == "load" and c.program.storage_of(str(stmt.attrs[0])) == c.inp:
+            elif stmt.op == "load" and c.program.storage_of(stmt.buffer) == c.inp:
                 if stored_by is not None:
                     return no("INP006", stored_by=stored_by, read_by=leaf.name)
             elif stored_by is not None and stmt.op in again:
@@ -167,7 +167,7 @@ def _goes_over_rows_again(op: Operation) -> frozenset[str]:
     return COMBINING if is_flat else COMBINING | {"store", "assert"}
 
 
-def _in_one_kernel(c: Candidate) -> Verdict:
+def _in_one_kernel(c: InPlaceCandidate) -> Verdict:
     """INP006 also for members of a Foreach, which know no order: only one may touch the block."""
     if not isinstance(c.op, Foreach) and getattr(c.op, "shape", "") != "foreach":
         return YES
@@ -178,14 +178,14 @@ def _in_one_kernel(c: Candidate) -> Verdict:
 
 
 # Everything that does not depend on the order of operations.
-ORDER_FREE_RULES: tuple[Callable[[Candidate], Verdict], ...] = (
+ORDER_FREE_RULES: tuple[Callable[[InPlaceCandidate], Verdict], ...] = (
     input_may_die,
     output_is_born_here,
     blocks_fit,
     indices_agree,
     reads_come_first,
 )
-IN_PLACE_RULES: tuple[Callable[[Candidate], Verdict], ...] = (
+IN_PLACE_RULES: tuple[Callable[[InPlaceCandidate], Verdict], ...] = (
     input_may_die,
     output_is_born_here,
     input_dies_here,
@@ -200,7 +200,7 @@ def check_in_place(program: Program, op: Operation, out: str, inp: str) -> Verdi
     known = program.derive(accesses)
     touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
     return check_rules(
-        IN_PLACE_RULES, Candidate(program, dependences(program), op, touches, out, inp)
+        IN_PLACE_RULES, InPlaceCandidate(program, dependences(program), op, touches, out, inp)
     )
 
 
@@ -217,9 +217,9 @@ def possible_pairs(program: Program) -> list[InPlace]:
     found: list[InPlace] = []
     taken: set[str] = set()
     given: set[str] = set()
-    later: list[Candidate] = []
+    later: list[InPlaceCandidate] = []
 
-    def agree(c: Candidate, now: bool) -> bool:
+    def agree(c: InPlaceCandidate, now: bool) -> bool:
         if c.inp in taken or c.out in given or not check_rules(ORDER_FREE_RULES, c):
             return False
         taken.add(c.inp)
@@ -228,7 +228,7 @@ def possible_pairs(program: Program) -> list[InPlace]:
         return True
 
     for _, pairs in groupby(_candidates(program), key=lambda c: c.out):
-        waiting: list[Candidate] = []
+        waiting: list[InPlaceCandidate] = []
         for c in pairs:
             if c.inp in taken:
                 continue
@@ -243,11 +243,11 @@ def possible_pairs(program: Program) -> list[InPlace]:
     return found
 
 
-def _candidates(program: Program) -> Iterator[Candidate]:
+def _candidates(program: Program) -> Iterator[InPlaceCandidate]:
     """Every output of a kernel with every input it only reads, smaller inputs first.
 
     Kernels can touch hundreds of storages, so pairs that are sure to be refused are left out
-    before they are made: what one side alone forbids, and inputs that are walked otherwise.
+    before they are made: what one side alone forbids, and inputs that are read in another order.
     """
     known, deps = program.derive(accesses), dependences(program)
     for op in _kernels(program.ops):
@@ -256,21 +256,25 @@ def _candidates(program: Program) -> Iterator[Candidate]:
         touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
         written = dict.fromkeys(a.storage for a in touches if a.is_write)
         read = [s for s in dict.fromkeys(a.storage for a in touches) if s not in written]
-        read = [s for s in read if input_may_die(Candidate(program, deps, op, (), "", s))]
+        read = [s for s in read if input_may_die(InPlaceCandidate(program, deps, op, (), "", s))]
         if not read:
             continue
-        made = [s for s in written if output_is_born_here(Candidate(program, deps, op, (), s, ""))]
+        made = [
+            s
+            for s in written
+            if output_is_born_here(InPlaceCandidate(program, deps, op, (), s, ""))
+        ]
         read.sort(key=lambda n: program.by_name[n].storage_bytes)
-        walks = _ways_through(program, op, touches, {*read, *made})
-        by_walk: dict[tuple[object, ...], list[str]] = {}
+        maps = _ways_through(program, op, touches, {*read, *made})
+        by_map: dict[tuple[object, ...], list[str]] = {}
         for inp in read:
-            if inp in walks:
-                by_walk.setdefault(walks[inp], []).append(inp)
-        order = _Order.of(program, op)
+            if inp in maps:
+                by_map.setdefault(maps[inp], []).append(inp)
+        order = _TouchOrder.of(program, op)
         for out in made:
-            for inp in by_walk.get(walks[out], ()) if out in walks else ():
+            for inp in by_map.get(maps[out], ()) if out in maps else ():
                 if order.allows(out, inp):
-                    yield Candidate(program, deps, op, touches, out, inp)
+                    yield InPlaceCandidate(program, deps, op, touches, out, inp)
 
 
 def _ways_through(
@@ -291,14 +295,14 @@ def _ways_through(
             found[a.storage] = None
             continue
         b = program.by_name[a.storage]
-        way = (_walk(a.map), a.width, b.device, b.dtype.itemsize, member.get(a.op))
+        way = (_access_map(a.map), a.width, b.device, b.dtype.itemsize, member.get(a.op))
         if found.setdefault(a.storage, way) != way:
             found[a.storage] = None
     return {name: way for name, way in found.items() if way is not None}
 
 
 @dataclass(frozen=True)
-class _Order:
+class _TouchOrder:
     """When a kernel's statements touch each storage: INP006 in two comparisons for a pair."""
 
     first_store: dict[str, int]
@@ -308,7 +312,7 @@ class _Order:
     storage as that one: the position and the storage it stores to, if it is a store."""
 
     @classmethod
-    def of(cls, program: Program, op: Operation) -> _Order:
+    def of(cls, program: Program, op: Operation) -> _TouchOrder:
         """The order of the statements of all loops of `op`."""
         first: dict[str, int] = {}
         last: dict[str, int] = {}
@@ -319,7 +323,7 @@ class _Order:
         for position, stmt in enumerate(statements):
             touched = ""
             if stmt.op in ("load", "store"):
-                touched = program.storage_of(str(stmt.attrs[0]))
+                touched = program.storage_of(stmt.buffer)
             if stmt.op == "load":
                 last[touched] = position
             elif stmt.op == "store":

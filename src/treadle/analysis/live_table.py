@@ -65,4 +65,4 @@ def _live_table(program: Program) -> LiveTable:
         first = THERE_BEFORE if life.first is None else owner[life.first]
         last = THERE_BEFORE if life.last is None else owner[life.last]
         rows[storage.name] = LiveRow(storage.name, first, last, storage.freeable)
-    return LiveTable(len(program.ops), rows, live.heirs())
+    return LiveTable(len(program.ops), rows, live.in_place_reuse())

@@ -36,7 +36,7 @@ from treadle.ir.types import BufferKind
 
 
 @dataclass(frozen=True)
-class Policy:
+class LivenessPolicy:
     """What is counted, and what may share memory."""
 
     include_inputs: bool = True
@@ -79,9 +79,9 @@ class PeakPoint:
 class Liveness:
     """Lives of all storages of a program over an order that can be changed and tried."""
 
-    def __init__(self, program: Program, policy: Policy | None = None) -> None:
+    def __init__(self, program: Program, policy: LivenessPolicy | None = None) -> None:
         self.program = program
-        self.policy = policy or Policy()
+        self.policy = policy or LivenessPolicy()
         self.deps: Dependences = dependences(program)
         with paused_collection():
             merged = self._merged_steps()
@@ -142,8 +142,8 @@ class Liveness:
                 touched[step] = touched.get(step, 0) + s.bytes
         return always + max(touched.values(), default=0)
 
-    def heirs(self) -> dict[str, str]:
-        """For each storage whose block is taken over at its death, by which storage."""
+    def in_place_reuse(self) -> dict[str, str]:
+        """For each storage whose block is reused in place at its end: by which storage."""
         return {inp: out for out, inp in self.timeline.effective_hand_overs().items()}
 
     # -- what would be ---------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _touching(s: Storage) -> tuple[int, ...]:
     return s.users if s.producer is None else (s.producer, *s.users)
 
 
-def _storages(program: Program, policy: Policy) -> list[Storage]:
+def _storages(program: Program, policy: LivenessPolicy) -> list[Storage]:
     deps = dependences(program)
     makers = _tuple_makers(program, deps)
     inputs = {program.storage_of(n) for n in program.inputs}
@@ -257,7 +257,9 @@ def _storages(program: Program, policy: Policy) -> list[Storage]:
     return found
 
 
-def _uses(program: Program, deps: Dependences, policy: Policy) -> Callable[[str], tuple[int, ...]]:
+def _uses(
+    program: Program, deps: Dependences, policy: LivenessPolicy
+) -> Callable[[str], tuple[int, ...]]:
     """For a storage, the positions of the leaves that keep it alive."""
     more: dict[str, set[int]] = {}
     if policy.orderings_extend_life:

@@ -53,7 +53,7 @@ def merge_floor(
 
 
 def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool, away: set[int]) -> int:
-    leader, label, ends, heir = t._leader, t._sequence.label, t._ends, t._pairs.heir
+    leader, label, ends, reused_by = t._leader, t._sequence.label, t._ends, t._pairs.reused_by
     change = 0
     for i in t._touched_by(t._members_of(gone)):
         if ends[i] == NOWHERE:
@@ -62,26 +62,26 @@ def _from_the_left(t: Timeline, gone: int, stay: int, drops: bool, away: set[int
         if storage.producer is None or leader[storage.producer] != gone:
             if label[end] < label[stay]:
                 change += t._freed[i]
-                if i in heir and end != gone and end not in away:
+                if i in reused_by and end != gone and end not in away:
                     # Who took the block over on the way can no longer: it is still in use here.
-                    change += t._storages[heir[i]].bytes
+                    change += t._storages[reused_by[i]].bytes
         elif drops and end == stay and _stays_inside(t, i, gone, stay):
             change -= t._allocated[i]
         elif end in away:
             change += t._freed[i]  # it was gone before, now it is made here
-        if i in heir:
-            change += _needs_its_own(t, heir[i], stay)
+        if i in reused_by:
+            change += _needs_its_own(t, reused_by[i], stay)
     return change
 
 
 def _from_the_right(t: Timeline, gone: int, stay: int, drops: bool) -> int:
-    leader, ends, heir = t._leader, t._ends, t._pairs.heir
-    there = set(t._touched_by(t._members_of(stay))) if heir else set()
+    leader, ends, reused_by = t._leader, t._ends, t._pairs.reused_by
+    there = set(t._touched_by(t._members_of(stay))) if reused_by else set()
     change = 0
     for i in t._touched_by(t._members_of(gone)):
         storage = t._storages[i]
-        if i in heir and i in there:
-            change += _needs_its_own(t, heir[i], gone)
+        if i in reused_by and i in there:
+            change += _needs_its_own(t, reused_by[i], gone)
         if storage.producer is None:
             continue
         ends_here = drops and storage.freeable and leader[ends[i]] == gone
@@ -120,7 +120,7 @@ def _leaves_to_the_right(t: Timeline, step: int, gone: int, stay: int, away: set
         maker = None if producer is None else leader[producer]
         if maker == step:
             freed = t._storages[i].freeable and label[end] < label[stay]
-            if not freed or i in t._pairs.heir:
+            if not freed or i in t._pairs.reused_by:
                 change += t._allocated[i]
         elif end == step and maker not in away and i not in t._pairs.host:
             users = t._storages[i].users
@@ -144,7 +144,7 @@ def _leaves_to_the_left(t: Timeline, step: int, stay: int, away: set[int]) -> in
                 change += t._freed[i]
         if producer is not None and leader[producer] == step:
             lives_on = end not in away or not t._storages[i].freeable
-            if lives_on and i not in t._pairs.heir:
+            if lives_on and i not in t._pairs.reused_by:
                 change -= t._allocated[i]
     return change
 

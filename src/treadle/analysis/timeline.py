@@ -213,7 +213,7 @@ class Timeline:
         if self._is_dropped(i):
             return Life(first, last, 0, False, None)
         size = storage.bytes if root == i else 0
-        freed = storage.freeable and i not in self._pairs.heir
+        freed = storage.freeable and i not in self._pairs.reused_by
         return Life(first, last, size, freed, self._storages[root].name)
 
     def live_during(self, step: int) -> list[Storage]:
@@ -230,11 +230,11 @@ class Timeline:
                 continue
             if storage.producer is not None and label[leader[storage.producer]] > here:
                 continue
-            tenant = i
-            while tenant in self._pairs.heir:
-                tenant = self._pairs.heir[tenant]
-            if self._storages[tenant].freeable:
-                end = self._ends[tenant]
+            holder = i
+            while holder in self._pairs.reused_by:
+                holder = self._pairs.reused_by[holder]
+            if self._storages[holder].freeable:
+                end = self._ends[holder]
                 if end == NOWHERE or label[leader[end]] < here:
                     continue
             live.append(storage)
@@ -530,7 +530,7 @@ class Timeline:
             return 0, 0
         storage = self._storages[i]
         allocated = 0 if storage.producer is None or i in self._pairs.host else storage.bytes
-        ends_here = storage.freeable and i not in self._pairs.heir and self._ends[i] != NOWHERE
+        ends_here = storage.freeable and i not in self._pairs.reused_by and self._ends[i] != NOWHERE
         return allocated, self._pairs.block_bytes(i) if ends_here else 0
 
     def _is_dropped(self, i: int) -> bool:

@@ -60,30 +60,30 @@ KINDS: Mapping[str, EventKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SchemaProblem:
     """Why an event does not fit the schema, as the two halves of an InputError."""
 
     expected: str
     found: str
 
 
-def find_problem(event: object, n: int) -> Problem | None:
+def find_problem(event: object, n: int) -> SchemaProblem | None:
     """Return the first way in which plain data is not event number `n`, or None if it is."""
     if not isinstance(event, dict):
-        return Problem("an event as a JSON object", repr(event))
+        return SchemaProblem("an event as a JSON object", repr(event))
     kind = event.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         found = repr(kind) if "kind" in event else "an event without a kind"
-        return Problem(f"a kind among {', '.join(KINDS)}", found)
+        return SchemaProblem(f"a kind among {', '.join(KINDS)}", found)
     if type(event.get("n")) is not int or event["n"] != n:
-        return Problem(f"event number {n}", f"n = {event.get('n')!r}")
+        return SchemaProblem(f"event number {n}", f"n = {event.get('n')!r}")
     for name, types in KINDS[kind].required.items():
         wanted = f"{TYPE_PHRASES[types]} in field '{name}' of a {kind} event"
         if name not in event:
-            return Problem(wanted, "no such field")
+            return SchemaProblem(wanted, "no such field")
         if type(event[name]) not in types:  # exact types, so that true is not a number
-            return Problem(wanted, repr(event[name]))
+            return SchemaProblem(wanted, repr(event[name]))
     odd = [x for x in event.get("ops") or () if type(x) is not str]
     if odd and "ops" in KINDS[kind].required:
-        return Problem(f"names of operations in field 'ops' of a {kind} event", repr(odd[0]))
+        return SchemaProblem(f"names of operations in field 'ops' of a {kind} event", repr(odd[0]))
     return None

@@ -71,7 +71,7 @@ class ByteCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class AnyText:
     """Any text that is not empty; `what` says what it stands for."""
 
     what: str
@@ -90,7 +90,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class RegularExpression:
     """A regular expression that compiles."""
 
     def describe(self) -> str:
@@ -131,7 +131,7 @@ class Flag:
         return text.strip() == "1"
 
 
-class Choice:
+class OneOf:
     """One of a few words."""
 
     __slots__ = ("words",)

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from treadle.core.errors import UsageError
-from treadle.core.option_values import Allowed, ByteCount, Choice, Flag, Pattern, Text, WholeNumber
+from treadle.core.option_values import (
+    Allowed,
+    AnyText,
+    ByteCount,
+    Flag,
+    OneOf,
+    RegularExpression,
+    WholeNumber,
+)
 from treadle.core.sizes import parse_bytes
 from treadle.core.suggest import nearest, suggestion_notes
 
@@ -56,13 +64,13 @@ class Options:
     dump: str | None = _option(
         None,
         "folder that receives the program text after each changed pass",
-        Text("a folder"),
+        AnyText("a folder"),
         "TREADLE_DUMP",
     )
     dump_pass: str | None = _option(
         None,
         "dump only after passes whose name matches",
-        Pattern(),
+        RegularExpression(),
         "TREADLE_DUMP_PASS",
     )
     stop_after: int | None = _option(
@@ -74,13 +82,13 @@ class Options:
     policy: str = _option(
         "balanced",
         "what fusion may do and must not cost: balanced, fast, memory, inductor",
-        Choice("balanced", "fast", "memory", "inductor"),
+        OneOf("balanced", "fast", "memory", "inductor"),
         "TREADLE_POLICY",
     )
     accounting: str = _option(
         "ours",
         "how bytes are counted: ours; dump leaves out inputs; inductor as its estimators do",
-        Choice("ours", "dump", "inductor"),
+        OneOf("ours", "dump", "inductor"),
         "TREADLE_ACCOUNTING",
     )
     strict: bool = _option(
@@ -100,7 +108,7 @@ class Options:
         "torch",
         "how exact a graph of torch's is computed: torch as torch promises it, exact as the"
         " interpreter does, every operation and every sum rounded once",
-        Choice("torch", "exact"),
+        OneOf("torch", "exact"),
         "TREADLE_NUMERICS",
     )
     explain: bool = _option(
@@ -117,13 +125,13 @@ class Options:
         None,
         "machine that decisions are made for: cpu, a100, h100, h200, b200, mi300, or one that the"
         " calibration file adds; unset: h100 for what runs on a GPU",
-        Text("a machine"),
+        AnyText("a machine"),
         "TREADLE_TARGET",
     )
     cost_file: str | None = _option(
         None,
         "calibration measured on this machine, for the cost model",
-        Text("a file"),
+        AnyText("a file"),
         "TREADLE_COST_FILE",
     )
 
@@ -131,19 +139,19 @@ class Options:
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"
         " once a graph has run twice (auto)",
-        Choice("auto", "c", "python"),
+        OneOf("auto", "c", "python"),
         "TREADLE_HOST",
     )
     cc: str | None = _option(
         None,
         "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",
-        Text("a command"),
+        AnyText("a command"),
         "CC",
     )
     cache_dir: str | None = _option(
         None,
         "folder that keeps compiled code between runs; unset: one in the user's cache folder",
-        Text("a folder"),
+        AnyText("a folder"),
         "TREADLE_CACHE_DIR",
     )
     cache_limit: int = _option(

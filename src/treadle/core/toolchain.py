@@ -51,7 +51,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedLibrary:
     """A shared library in this process (of ctypes), or the reason why there is none."""
 
     library: Any
@@ -86,7 +86,7 @@ def _words(command: str) -> list[str]:
 
 def load_shared(
     source: str, *, flags: tuple[str, ...] = (), options: Options, suffix: str = ".c"
-) -> Loaded:
+) -> LoadedLibrary:
     """Compile one source text, or find it compiled, and load it.
 
     A kept library that the system will not load, whatever its checksum says, is made again once:
@@ -97,18 +97,18 @@ def load_shared(
     while True:
         made = compile_shared(source, flags=flags, options=options, suffix=suffix)
         if not made.verdict:
-            return Loaded(None, made.verdict)
+            return LoadedLibrary(None, made.verdict)
         try:
-            return Loaded(ctypes.CDLL(made.path), made.verdict)
+            return LoadedLibrary(ctypes.CDLL(made.path), made.verdict)
         except OSError as e:
             if not os.path.exists(made.path):
                 continue  # another process made room just now
             if made.is_new:
-                return Loaded(None, no("TOOL005", file=made.path, reason=str(e)))
+                return LoadedLibrary(None, no("TOOL005", file=made.path, reason=str(e)))
         try:
             code_cache(options).discard(os.path.basename(os.path.dirname(made.path)))
         except UsageError as e:
-            return Loaded(None, no("TOOL004", reason=e.message))
+            return LoadedLibrary(None, no("TOOL004", reason=e.message))
 
 
 def compile_shared(

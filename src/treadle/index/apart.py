@@ -16,7 +16,7 @@ from treadle.index.bounds import Facts
 from treadle.index.expr import Expr
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """The bytes from index*width up to (index + 1)*width, at every point the facts allow."""
 
     at: Expr
@@ -34,13 +34,13 @@ class Span(NamedTuple):
         for base, c in self.at.terms:
             if c * self.width % g == 0:
                 small = small - base * c
-        inner = Span(small, self.width, self.facts).reach()
+        inner = ByteSpan(small, self.width, self.facts).reach()
         if inner is None or inner[0] // g != inner[1] // g:
             return None
         return inner[0] % g, inner[1] % g
 
 
-def never_meet(a: Span, b: Span) -> bool:
+def never_meet(a: ByteSpan, b: ByteSpan) -> bool:
     """Whether a at any point of its loops provably touches no byte that b does at any of its own.
 
     A range that is open on one side can still lie apart on the other.

@@ -54,8 +54,8 @@ class Interval(NamedTuple):
             corners = [a * b for a in self for b in other]  # type: ignore[operator]
             return Interval(min(corners), max(corners))
         if self.nonnegative and other.nonnegative:
-            assert self.lo is not None
-            assert other.lo is not None
+            assert self.lo is not None, "what is not negative has a lower end"
+            assert other.lo is not None, "what is not negative has a lower end"
             return Interval(self.lo * other.lo, None)
         return EVERYTHING
 
@@ -79,7 +79,7 @@ def _plus(a: int | None, b: int | None) -> int | None:
 
 def _divide(num: Interval, den: Interval) -> Interval:
     """All floor quotients, for a divisor known to be positive."""
-    assert den.lo is not None
+    assert den.lo is not None, "a divisor is known to be positive"
     dens = [den.lo] if den.hi is None else [den.lo, den.hi]
     lo = None if num.lo is None else min(num.lo // d for d in dens)
     hi = None if num.hi is None else max(num.hi // d for d in dens)
@@ -150,7 +150,7 @@ class Facts:
             return EVERYTHING
         top = None if den.hi is None else den.hi - 1
         if num.nonnegative:
-            assert den.lo is not None
+            assert den.lo is not None, "a divisor is known to be positive"
             if num.hi is not None and num.hi < den.lo:
                 return num
             if num.hi is not None and (top is None or num.hi < top):

@@ -537,7 +537,7 @@ def mul(a: IntLike, b: IntLike) -> Expr:
         return _scaled(a, b)
     if type(a) is Const:
         return _scaled(b, a.number)
-    assert not isinstance(a, int)
+    assert not isinstance(a, int), "whole numbers were taken above"
     constant = a.const * b.const
     merged: dict[Expr, int] = {}
     for base, c in a.terms:

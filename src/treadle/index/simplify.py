@@ -60,7 +60,7 @@ def _pinned(e: Expr, facts: Facts) -> Expr:
     """A symbol that can take one value only is that value."""
     if e in facts.pinned:
         lo = facts.interval(e).lo
-        assert lo is not None
+        assert lo is not None, "a symbol is pinned to a number"
         return Const(lo)
     return e
 

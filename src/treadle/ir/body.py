@@ -74,8 +74,30 @@ class Stmt(NamedTuple):
         return OPS[self.op]
 
     def attr(self, name: str) -> object:
-        """The attribute called `name`."""
-        return self.attrs[OPS[self.op].attrs.index(name)]
+        """The attribute called `name` in the table of operations."""
+        return self.attrs[OPS[self.op].position[name]]
+
+    def with_attr(self, name: str, value: object) -> Stmt:
+        """The statement with another value of one attribute."""
+        at = OPS[self.op].position[name]
+        attrs = (*self.attrs[:at], value, *self.attrs[at + 1 :])
+        return Stmt(self.op, self.args, attrs, self.region)
+
+    # Bodies are read mostly for what they touch, so these know their place in the table.
+    @property
+    def buffer(self) -> str:
+        """The buffer that a load, a store or a bucketize touches."""
+        return str(self.attrs[0])
+
+    @property
+    def address(self) -> Expr:
+        """The `index` of a load or a store."""
+        return _expr(self.attrs[1])
+
+    @property
+    def mode(self) -> str:
+        """How a store combines with what is there; loads are plain."""
+        return str(self.attrs[2]) if self.op == "store" else "plain"
 
 
 class Numbered(NamedTuple):
@@ -124,14 +146,14 @@ class Body:
         """Each load as (buffer, index, statement)."""
         for at in self.walk():
             if at.stmt.op == "load":
-                yield _name(at.stmt.attrs[0]), _expr(at.stmt.attrs[1]), at
+                yield at.stmt.buffer, at.stmt.address, at
 
     def stores(self) -> Iterator[tuple[str, Expr, str, Numbered]]:
         """Each store as (buffer, index, mode, statement)."""
         for at in self.walk():
             if at.stmt.op == "store":
-                attrs = at.stmt.attrs
-                yield _name(attrs[0]), _expr(attrs[1]), _name(attrs[2]), at
+                stmt = at.stmt
+                yield stmt.buffer, stmt.address, stmt.mode, at
 
     @property
     def has_reduction(self) -> bool:
@@ -158,11 +180,6 @@ def value_symbol(number: int) -> Symbol:
 def number_of(symbol: Symbol) -> int:
     """The value number behind a symbol made by `value_symbol`."""
     return int(symbol.name[1:])
-
-
-def _name(attr: object) -> str:
-    assert isinstance(attr, str)
-    return attr
 
 
 def _expr(attr: object) -> Expr:

@@ -124,7 +124,7 @@ class ProgramBuilder:
         offset: IntLike = 0,
         element: str | DType | None = None,
     ) -> Buffer:
-        """Declare another window onto the storage of `of`, maybe with its bytes read anew."""
+        """Declare another view of the storage of `of`, maybe with its bytes read anew."""
         layout = _layout(sizes, strides, offset)
         seen_as = of.dtype if element is None else dtype(element)
         return self._declare(Buffer(name, seen_as, layout, of.device, of.name))
@@ -275,5 +275,7 @@ def _arg(value: Buffer | Expr | Scalar | Sequence[Any]) -> Arg:
         return value
     if isinstance(value, list | tuple):
         return tuple(_arg(v) for v in value)
-    assert value is None or isinstance(value, bool | int | float | str)
+    assert value is None or isinstance(value, bool | int | float | str), (
+        "an argument is a buffer, a size, a literal or a list of them"
+    )
     return Literal(value)

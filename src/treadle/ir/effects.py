@@ -124,9 +124,9 @@ def _body_effects(body: Body) -> tuple[list[int], list[int], list[int]]:
     for at in body.walk():
         stmt = at.stmt
         if stmt.op in ("load", "bucketize"):
-            reads.append(str(stmt.attrs[0]))
+            reads.append(stmt.buffer)
         elif stmt.op == "store":
-            (writes if stmt.attrs[2] == "plain" else mutates).append(str(stmt.attrs[0]))
+            (writes if stmt.mode == "plain" else mutates).append(stmt.buffer)
     changed = _unique(mutates)
     rows = (_unique(reads), _unique(writes, changed), changed)
     first, second, third = [[place_of(name) for name in row] for row in rows]

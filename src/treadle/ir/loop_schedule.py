@@ -46,7 +46,7 @@ class AxisKind(Enum):
     SEQUENTIAL = "sequential"
 
 
-class Part(Enum):
+class AxisPart(Enum):
     """A loop of the body as a whole, or one of the two it was split into."""
 
     WHOLE = "whole"
@@ -87,7 +87,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageLoad:
     """Copy what a load reads into a tile before it is used."""
 
     value: int
@@ -116,7 +116,7 @@ class Flush:
         return f"flush {self.axis}"
 
 
-Step: TypeAlias = Split | Order | Bind | Stage | Keep | Flush
+Step: TypeAlias = Split | Order | Bind | StageLoad | Keep | Flush
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Axis:
 
     loop: Symbol
     kind: AxisKind
-    part: Part = Part.WHOLE
+    part: AxisPart = AxisPart.WHOLE
     size: int = 0
     """The elements of a block; 0 for a whole loop."""
     binding: Binding = Binding.SERIAL
@@ -133,7 +133,7 @@ class Axis:
     @property
     def name(self) -> str:
         """As steps call it: a prime marks the walk within a block."""
-        return self.loop.name + ("'" if self.part is Part.WITHIN else "")
+        return self.loop.name + ("'" if self.part is AxisPart.WITHIN else "")
 
     @property
     def reduces(self) -> bool:
@@ -157,7 +157,7 @@ class LoopPlan:
     @property
     def first_inner(self) -> int:
         """The number of outer loops."""
-        inner = (k for k, a in enumerate(self.axes) if a.reduces or a.part is Part.WITHIN)
+        inner = (k for k, a in enumerate(self.axes) if a.reduces or a.part is AxisPart.WITHIN)
         return next(inner, len(self.axes))
 
     @property
@@ -227,7 +227,7 @@ def _take(plan: LoopPlan, step: Step, body: Body) -> LoopPlan:
     at = made.get(step.value)
     if at is None or at.depth:
         raise UnfitStepError(f"{step}: there is no such value outside of regions")
-    if isinstance(step, Stage):
+    if isinstance(step, StageLoad):
         if at.stmt.op != "load":
             raise UnfitStepError(f"{step}: it is no load")
         return replace(plan, staged=plan.staged | {step.value})
@@ -236,11 +236,11 @@ def _take(plan: LoopPlan, step: Step, body: Body) -> LoopPlan:
 
 def _split(plan: LoopPlan, step: Split) -> LoopPlan:
     found = plan.axis(step.axis)
-    if found.part is not Part.WHOLE:
+    if found.part is not AxisPart.WHOLE:
         raise UnfitStepError(f"{step}: it is split already")
     if step.size < 2:
         raise UnfitStepError(f"{step}: a block has at least 2 elements")
-    parts = [replace(found, part=p, size=step.size) for p in (Part.BLOCKS, Part.WITHIN)]
+    parts = [replace(found, part=p, size=step.size) for p in (AxisPart.BLOCKS, AxisPart.WITHIN)]
     at = plan.axes.index(found)
     return replace(plan, axes=(*plan.axes[:at], *parts, *plan.axes[at + 1 :]))
 
@@ -249,11 +249,11 @@ def _check_order(plan: LoopPlan) -> None:
     """Blocks before what is within them, vectors innermost, lanes of known size."""
     seen: set[Symbol] = set()
     for a in plan.axes:
-        if a.part is Part.WITHIN and a.loop not in seen:
+        if a.part is AxisPart.WITHIN and a.loop not in seen:
             raise UnfitStepError(f"{a.name} is walked outside of its blocks")
         seen.add(a.loop)
     for a in plan.lanes:
-        if a.part is not Part.WITHIN:
+        if a.part is not AxisPart.WITHIN:
             raise UnfitStepError(f"{a.name} is walked inside a reduction, but not in blocks")
     if plan.vector is not None and plan.vector is not plan.axes[-1]:
         raise UnfitStepError(f"{plan.vector.name} is bound to vectors, but is not innermost")

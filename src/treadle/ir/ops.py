@@ -11,7 +11,8 @@ decided by the operation itself in `typing`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -41,6 +42,12 @@ class OpDef:
     attrs: tuple[str, ...] = ()
     produces: bool = True
     has_region: bool = False
+    position: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    """Where each attribute stands among a statement's."""
+
+    def __post_init__(self) -> None:
+        places = {name: place for place, name in enumerate(self.attrs)}
+        object.__setattr__(self, "position", places)
 
 
 def _pointwise(rows: str) -> dict[str, OpDef]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from treadle.index import Domain
 from treadle.ir.body import Body, Stmt
 from treadle.ir.program import Loop
+from treadle.ir.rewrite import map_stmts
 
 T = TypeVar("T")
 NAMES_A_BUFFER = frozenset({"load", "store", "bucketize"})
@@ -63,15 +64,13 @@ def pattern_of(op: Loop) -> Patterned:
 
 
 def _anonymous(stmts: tuple[Stmt, ...], places: dict[str, int]) -> tuple[Stmt, ...]:
-    found = []
-    for stmt in stmts:
-        if stmt.region:
-            stmt = stmt._replace(region=_anonymous(stmt.region, places))
-        if stmt.op in NAMES_A_BUFFER and stmt.attrs:
-            place = places.setdefault(str(stmt.attrs[0]), len(places))
-            stmt = Stmt(stmt.op, stmt.args, (f"b{place}", *stmt.attrs[1:]), stmt.region)
-        found.append(stmt)
-    return tuple(found)
+    def in_stmt(stmt: Stmt) -> Stmt:
+        if stmt.op not in NAMES_A_BUFFER or not stmt.attrs:
+            return stmt
+        place = places.setdefault(stmt.buffer, len(places))
+        return stmt.with_attr("buffer", f"b{place}")
+
+    return map_stmts(stmts, in_stmt)
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
@@ -86,16 +85,10 @@ def place_of(name: str) -> int:
 
 def named(body: Body, buffers: Sequence[str]) -> Body:
     """A body made from a pattern's, over real buffers."""
-    return Body(body.domain, body.reduce, _named(body.stmts, buffers))
 
+    def in_stmt(stmt: Stmt) -> Stmt:
+        if stmt.op not in NAMES_A_BUFFER:
+            return stmt
+        return stmt.with_attr("buffer", buffers[place_of(stmt.buffer)])
 
-def _named(stmts: tuple[Stmt, ...], buffers: Sequence[str]) -> tuple[Stmt, ...]:
-    found = []
-    for stmt in stmts:
-        if stmt.region:
-            stmt = stmt._replace(region=_named(stmt.region, buffers))
-        if stmt.op in NAMES_A_BUFFER:
-            name = buffers[place_of(str(stmt.attrs[0]))]
-            stmt = Stmt(stmt.op, stmt.args, (name, *stmt.attrs[1:]), stmt.region)
-        found.append(stmt)
-    return tuple(found)
+    return Body(body.domain, body.reduce, map_stmts(body.stmts, in_stmt))

@@ -19,9 +19,7 @@ def reduced_once(body: Body) -> bool:
             continue
         uses = operands_of(at.stmt)
         if at.stmt.op == "store":
-            index = at.stmt.attrs[1]
-            assert isinstance(index, Expr)
-            if uses & varies or not index.free.isdisjoint(body.reduce.vars):
+            if uses & varies or not at.stmt.address.free.isdisjoint(body.reduce.vars):
                 return False
         elif at.number in varies and uses & reduced:
             return False

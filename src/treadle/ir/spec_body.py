@@ -113,18 +113,19 @@ def _form_of_block(
 
 def _form_of_operands(stmt: Stmt, here: str) -> Iterator[tuple[str, str]]:
     """Operands of the operations that take several: a scan as its combine says, a sort one."""
-    if stmt.op == "scan" and stmt.attrs[0] not in SCAN_COMBINES:
-        yield "IR009", f"unknown combination '{stmt.attrs[0]}'"
-    if stmt.op == "scan" and stmt.attrs[0] not in ("region", "unknown"):
-        wanted = 2 if stmt.attrs[0] in ("argmax", "argmin") else 1
+    combine = stmt.attr("combine") if stmt.op == "scan" else None
+    if stmt.op == "scan" and combine not in SCAN_COMBINES:
+        yield "IR009", f"unknown combination '{combine}'"
+    if stmt.op == "scan" and combine not in ("region", "unknown"):
+        wanted = 2 if combine in ("argmax", "argmin") else 1
         if len(stmt.args) != wanted:
-            yield "IR009", f"{here} {stmt.attrs[0]} takes {wanted} operands, not {len(stmt.args)}"
+            yield "IR009", f"{here} {combine} takes {wanted} operands, not {len(stmt.args)}"
     elif stmt.op in COMBINING and not stmt.args:
         yield "IR009", f"{here} takes at least one operand"
 
 
 def _form_of_place(stmt: Stmt, here: str, owner: str, last: bool) -> Iterator[tuple[str, str]]:
-    needs_region = stmt.op == "masked" or (stmt.op == "scan" and stmt.attrs[0] == "region")
+    needs_region = stmt.op == "masked" or (stmt.op == "scan" and stmt.attr("combine") == "region")
     if needs_region != bool(stmt.region):
         yield "IR009", f"{here} {'needs' if needs_region else 'has no use for'} a region"
     if owner and last != (stmt.op == "yield"):
@@ -135,8 +136,8 @@ def _form_of_place(stmt: Stmt, here: str, owner: str, last: bool) -> Iterator[tu
         yield "IR009", f"{stmt.op} may not stand in a region"
     if owner == "masked" and stmt.op == "param":
         yield "IR009", "the region of masked has no parameters"
-    if stmt.op == "store" and stmt.attrs[2] not in STORE_MODES:
-        yield "IR009", f"unknown store mode '{stmt.attrs[2]}'"
+    if stmt.op == "store" and stmt.mode not in STORE_MODES:
+        yield "IR009", f"unknown store mode '{stmt.mode}'"
 
 
 # ------------------------------------------------------------------------------------ types
@@ -146,7 +147,7 @@ def types(body: Body, program: Program) -> Iterator[tuple[str, str]]:
     """IR010: every operation gets element types it accepts; tokens and tuples hold no elements."""
     for at in body.walk():
         if at.stmt.op in ("load", "store", "bucketize"):
-            buffer = program.by_name.get(str(at.stmt.attrs[0]))
+            buffer = program.by_name.get(at.stmt.buffer)
             if buffer is not None and buffer.kind is not BufferKind.TENSOR:
                 yield "IR010", f"{at.stmt.op} of {buffer.name}, which is a {buffer.kind.value}"
                 return
@@ -168,13 +169,13 @@ def _types_of_bits(
     """What looks at bits needs values that have the bits in question."""
     stmt = at.stmt
     if stmt.op == "bitcast":
-        given, to = found[stmt.args[0]], stmt.attrs[0]
+        given, to = found[stmt.args[0]], stmt.attr("dtype")
         if isinstance(given, DType) and isinstance(to, DType) and given.bits != to.bits:
             yield "IR010", f"{_at(at)}: bitcast of {given} to {to}, which has another width"
-    if stmt.op == "store" and stmt.attrs[2] in BITWISE_MODES:
-        buffer = program.by_name[str(stmt.attrs[0])]
+    if stmt.op == "store" and stmt.mode in BITWISE_MODES:
+        buffer = program.by_name[stmt.buffer]
         if buffer.dtype.is_float:
-            yield "IR010", f"{stmt.attrs[2]} of {buffer.name}, whose elements are {buffer.dtype}"
+            yield "IR010", f"{stmt.mode} of {buffer.name}, whose elements are {buffer.dtype}"
 
 
 def _is_number(value: Scalar) -> bool:
@@ -218,7 +219,7 @@ def index_names(body: Body, program: Program) -> Iterator[tuple[str, str]]:
 
 
 def _names_of_size(at: Numbered, sizes: set[Symbol]) -> Iterator[tuple[str, str]]:
-    count = at.stmt.attrs[1]
+    count = at.stmt.attr("size")
     assert isinstance(count, Expr)
     if count.free - sizes:
         yield "IR011", f"{_at(at)}: the number of boundaries {count} is not made of declared sizes"
@@ -249,9 +250,7 @@ def bounds(body: Body, program: Program) -> Iterator[tuple[str, str]]:
             yield from _boundaries(at, facts, program)
         if at.stmt.op not in ("load", "store"):
             continue
-        buffer = program.by_name[str(at.stmt.attrs[0])]
-        index = at.stmt.attrs[1]
-        assert isinstance(index, Expr)
+        buffer, index = program.by_name[at.stmt.buffer], at.stmt.address
         if index.free & empty:
             continue
         limit = storage_limit(buffer, program)
@@ -308,7 +307,7 @@ def _overflows(body: Body, facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _boundaries(at: Numbered, facts: Facts, program: Program) -> Iterator[tuple[str, str]]:
     """IR012 for a search that looks beyond its buffer: it goes along the last dimension."""
-    buffer, size = program.by_name[str(at.stmt.attrs[0])], at.stmt.attrs[1]
+    buffer, size = program.by_name[at.stmt.buffer], at.stmt.attr("size")
     assert isinstance(size, Expr)
     step = buffer.layout.strides[-1] if buffer.layout.strides else 1
     last = buffer.layout.offset + (size - 1) * step

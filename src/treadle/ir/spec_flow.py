@@ -43,8 +43,8 @@ def _first_touches(body: Body) -> list[tuple[int, bool]]:
     first: dict[int, bool] = {}
     for at in body.walk():
         if at.stmt.op in NAMES_A_BUFFER:
-            is_plain = at.stmt.op == "store" and at.stmt.attrs[2] == "plain"
-            first.setdefault(place_of(str(at.stmt.attrs[0])), is_plain)
+            is_plain = at.stmt.op == "store" and at.stmt.mode == "plain"
+            first.setdefault(place_of(at.stmt.buffer), is_plain)
     return list(first.items())
 
 

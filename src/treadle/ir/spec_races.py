@@ -18,7 +18,7 @@ from treadle.index import (
     const,
     substitute,
 )
-from treadle.index.apart import Span, never_meet
+from treadle.index.apart import ByteSpan, never_meet
 from treadle.ir.body import COMBINING, Body, Stmt, number_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Program
@@ -83,8 +83,10 @@ def reductions_have_loops(body: Body, program: Program) -> Iterator[tuple[str, s
     if any(n.value == 0 for n in body.domain.extents):
         return
     for at in combining if any(n.value == 0 for n in body.reduce.extents) else ():
-        if at.stmt.attrs[0] in ("argmax", "argmin") and at.stmt.op in ("reduce", "reduce_part"):
-            yield "IR013", f"%{at.number}: {at.stmt.attrs[0]} over no elements has no answer"
+        if at.stmt.op not in ("reduce", "reduce_part"):
+            continue
+        if (kind := at.stmt.attr("kind")) in ("argmax", "argmin"):
+            yield "IR013", f"%{at.number}: {kind} over no elements has no answer"
 
 
 def parts_are_positions(body: Body, program: Program) -> Iterator[tuple[str, str]]:
@@ -116,7 +118,7 @@ def loops_have_reductions(body: Body, program: Program) -> Iterator[tuple[str, s
 # ------------------------------------------------------------------------------------ races
 
 
-class _Touch(NamedTuple):
+class _RacingAccess(NamedTuple):
     """One access: its index in elements of `width` bytes, None for the whole buffer."""
 
     storage: str
@@ -145,7 +147,7 @@ def stores_cannot_race(body: Body, program: Program) -> Iterator[tuple[str, str]
                         "reduction loops, to one element"
                     ),
                 )
-        mine = _Touch(program.storage_of(name), index, _width(program, name), mode)
+        mine = _RacingAccess(program.storage_of(name), index, _width(program, name), mode)
         others = [t for t in touches if _collide(mine, t, facts, body)]
         if others:
             where = "as a whole" if others[0].at is None else f"at {others[0].at}"
@@ -159,20 +161,19 @@ def _width(program: Program, name: str) -> int:
     return program.by_name[name].dtype.itemsize
 
 
-def _touches(body: Body, program: Program) -> Iterator[_Touch]:
+def _touches(body: Body, program: Program) -> Iterator[_RacingAccess]:
     """Every access of the body."""
     for at in body.walk():
         stmt = at.stmt
         if stmt.op not in ("load", "store", "bucketize"):
             continue
-        name = str(stmt.attrs[0])
-        index = stmt.attrs[1] if stmt.op != "bucketize" else None
-        assert index is None or isinstance(index, Expr)
-        mode = str(stmt.attrs[2]) if stmt.op == "store" else ""
-        yield _Touch(program.storage_of(name), index, _width(program, name), mode)
+        name = stmt.buffer
+        index = stmt.address if stmt.op != "bucketize" else None
+        mode = stmt.mode if stmt.op == "store" else ""
+        yield _RacingAccess(program.storage_of(name), index, _width(program, name), mode)
 
 
-def _collide(store: _Touch, other: _Touch, facts: Facts, body: Body) -> bool:
+def _collide(store: _RacingAccess, other: _RacingAccess, facts: Facts, body: Body) -> bool:
     """Whether two points may touch one element through a store and another access."""
     if store.storage != other.storage:
         return False
@@ -181,7 +182,7 @@ def _collide(store: _Touch, other: _Touch, facts: Facts, body: Body) -> bool:
         return False  # the same store, or atomic stores of one kind, which take turns
     if same:
         # At one point it is a sequence; but two points may find the same index in data.
-        assert store.at is not None
+        assert store.at is not None, "a store has an index"
         if store.mode != "plain" and not other.mode:
             # What is added up must not be looked at while other points still add to it.
             used = [(v, n) for v, n in body.space.items() if v in store.at.free or n.value != 1]
@@ -189,7 +190,9 @@ def _collide(store: _Touch, other: _Touch, facts: Facts, body: Body) -> bool:
         return any(s.kind is Kind.INDIRECT for s in store.at.free)
     if store.at is None or other.at is None:
         return True
-    return not never_meet(Span(store.at, store.width, facts), Span(other.at, other.width, facts))
+    return not never_meet(
+        ByteSpan(store.at, store.width, facts), ByteSpan(other.at, other.width, facts)
+    )
 
 
 # ---------------------------------------------------------------------------------- repeats

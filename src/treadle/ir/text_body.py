@@ -14,10 +14,10 @@ MAX_REGION_DEPTH = 50
 
 def parse_body(at: Cursor, domain: Domain, reduce: Domain, scope: dict[str, Expr]) -> Body:
     """The body that begins with '{' at the cursor and ends with a line '}'."""
-    return Body(domain, reduce, _Block(at, scope).block())
+    return Body(domain, reduce, _StatementBlock(at, scope).block())
 
 
-class _Block:
+class _StatementBlock:
     """Statements up to the closing brace; `scope` grows by each value usable as an index."""
 
     __slots__ = ("at", "counter", "depth", "scope", "visible")
@@ -205,29 +205,29 @@ class _Block:
         return self.finish(Stmt(op, values, attrs))
 
 
-PARSERS: Mapping[str, Callable[[_Block, str], Stmt]] = {
-    **dict.fromkeys(POINTWISE, _Block.pointwise),
+PARSERS: Mapping[str, Callable[[_StatementBlock, str], Stmt]] = {
+    **dict.fromkeys(POINTWISE, _StatementBlock.pointwise),
     **dict.fromkeys(
         (
             "cast", "bitcast", "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
             "rand", "randn", "randint",
         ),
-        _Block.typed,
+        _StatementBlock.typed,
     ),
-    "constant": _Block.constant,
-    "index": _Block.index,
-    "indirect": _Block.indirect,
-    "load": _Block.load,
-    "store": _Block.store,
-    "bucketize": _Block.bucketize,
-    "reduce": _Block.reduce,
-    "reduce_part": _Block.reduce_part,
-    "scan": _Block.scan,
-    "sort": _Block.sort,
-    "get": _Block.get,
-    "masked": _Block.masked,
-    "param": _Block.param,
-    "yield": _Block.region_result,
-    "assert": _Block.assertion,
-    "inline_asm": _Block.inline_asm,
+    "constant": _StatementBlock.constant,
+    "index": _StatementBlock.index,
+    "indirect": _StatementBlock.indirect,
+    "load": _StatementBlock.load,
+    "store": _StatementBlock.store,
+    "bucketize": _StatementBlock.bucketize,
+    "reduce": _StatementBlock.reduce,
+    "reduce_part": _StatementBlock.reduce_part,
+    "scan": _StatementBlock.scan,
+    "sort": _StatementBlock.sort,
+    "get": _StatementBlock.get,
+    "masked": _StatementBlock.masked,
+    "param": _StatementBlock.param,
+    "yield": _StatementBlock.region_result,
+    "assert": _StatementBlock.assertion,
+    "inline_asm": _StatementBlock.inline_asm,
 }  # fmt: skip

@@ -39,10 +39,10 @@ MAX_NESTING = 20
 
 def parse_program(text: str, file: str = "<text>") -> Program:
     """The program `text` stands for."""
-    return _Reader(Cursor(text, file)).program()
+    return _ProgramReader(Cursor(text, file)).program()
 
 
-class _Reader:
+class _ProgramReader:
     """Reads one program; `sizes` is the scope of names that index expressions may use."""
 
     def __init__(self, cursor: Cursor) -> None:
@@ -215,7 +215,7 @@ class _Reader:
         clash = next((n for n in scope if n in self.sizes), None)
         if clash or len(scope) != len(domain) + len(reduce):
             raise at.error("loop names that differ from each other and from sizes", None, clash)
-        assert issubclass(kind, Loop)
+        assert issubclass(kind, Loop), "only loops have a body"
         return kind(**common, body=parse_body(at, domain, reduce, {**self.sizes, **scope}))
 
     def domain(self) -> Domain:
@@ -250,7 +250,7 @@ class _Reader:
             members.append(self.operation())
         self.depth -= 1
         at.end_line()
-        assert issubclass(kind, Group)
+        assert issubclass(kind, Group), "only groups have members"
         return kind(**common, members=tuple(members))
 
     def call(self, kind: type[Operation], common: dict[str, Any]) -> Operation:
@@ -327,12 +327,12 @@ class _Reader:
 
 _KINDS: Mapping[str, type[Operation]] = {word: kind for kind, word in KEYWORDS.items()}
 _FAMILIES: Mapping[
-    type[Operation], Callable[[_Reader, type[Operation], dict[str, Any]], Operation]
+    type[Operation], Callable[[_ProgramReader, type[Operation], dict[str, Any]], Operation]
 ] = {
-    Loop: _Reader.loop,
-    Group: _Reader.group,
-    Call: _Reader.call,
-    Wait: _Reader.wait,
-    MultiOutput: _Reader.multi_output,
-    Nop: _Reader.nop,
+    Loop: _ProgramReader.loop,
+    Group: _ProgramReader.group,
+    Call: _ProgramReader.call,
+    Wait: _ProgramReader.wait,
+    MultiOutput: _ProgramReader.multi_output,
+    Nop: _ProgramReader.nop,
 }

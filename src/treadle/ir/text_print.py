@@ -266,7 +266,13 @@ def _plain(stmt: Stmt) -> str:
 
 
 def _typed(stmt: Stmt) -> str:
-    return f"{stmt.op} {stmt.attrs[0]} {_args(stmt)}"
+    return f"{stmt.op} {stmt.attr('dtype')} {_args(stmt)}"
+
+
+def _as_type(s: Stmt) -> str:
+    """The type of a reduction, where it is not that of its operands."""
+    dtype = s.attr("dtype")
+    return "" if dtype is None else f" as {dtype}"
 
 
 def _literal_of(attr: object) -> str:
@@ -306,29 +312,27 @@ PRINTERS: Mapping[str, Callable[[Stmt], str]] = {
         ),
         _typed,
     ),
-    "constant": lambda s: f"constant {_literal_of(s.attrs[0])} {s.attrs[1]}",
-    "index": lambda s: f"index {s.attrs[0]} as {s.attrs[1]}",
+    "constant": lambda s: f"constant {_literal_of(s.attr('value'))} {s.attr('dtype')}",
+    "index": lambda s: f"index {s.attr('expr')} as {s.attr('dtype')}",
     "indirect": _indirect,
     "load": lambda s: (
-        f"load {show_name(str(s.attrs[0]))}[{s.attrs[1]}]{_flag(s.attrs[2], 'unproven')}"
+        f"load {show_name(s.buffer)}[{s.address}]{_flag(s.attr('unproven'), 'unproven')}"
     ),
     "store": _store,
     "bucketize": _bucketize,
-    "reduce": lambda s: (
-        f"reduce {s.attrs[0]} {_args(s)}{'' if s.attrs[1] is None else f' as {s.attrs[1]}'}"
-    ),
+    "reduce": lambda s: f"reduce {s.attr('kind')} {_args(s)}{_as_type(s)}",
     "reduce_part": lambda s: (
-        f"reduce_part {s.attrs[0]} {_args(s)} over {s.attrs[2]}"
-        f"{'' if s.attrs[1] is None else f' as {s.attrs[1]}'}"
+        f"reduce_part {s.attr('kind')} {_args(s)} over {s.attr('over')}{_as_type(s)}"
     ),
-    "scan": lambda s: f"scan {s.attrs[0]} {_args(s)}",
+    "scan": lambda s: f"scan {s.attr('combine')} {_args(s)}",
     "sort": lambda s: (
-        f"sort {_args(s)}{_flag(s.attrs[0], 'descending')}{_flag(s.attrs[1], 'stable')}"
+        f"sort {_args(s)}{_flag(s.attr('descending'), 'descending')}"
+        f"{_flag(s.attr('stable'), 'stable')}"
     ),
-    "get": lambda s: f"get {s.attrs[0]} %{s.args[0]}",
-    "masked": lambda s: f"masked %{s.args[0]} else {_literal_of(s.attrs[0])}",
-    "param": lambda s: f"param {s.attrs[0]}",
+    "get": lambda s: f"get {s.attr('position')} %{s.args[0]}",
+    "masked": lambda s: f"masked %{s.args[0]} else {_literal_of(s.attr('other'))}",
+    "param": lambda s: f"param {s.attr('position')}",
     "yield": lambda s: f"yield {_args(s)}",
-    "assert": lambda s: f"assert %{s.args[0]} {json.dumps(s.attrs[0])}",
+    "assert": lambda s: f"assert %{s.args[0]} {json.dumps(s.attr('message'))}",
     "inline_asm": _inline_asm,
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, Stage, Step
+from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, StageLoad, Step
 from treadle.ir.text_cursor import Cursor
 
 _AXIS = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*'?")
@@ -46,7 +46,7 @@ READERS: Mapping[str, Callable[[Cursor], Step]] = {
     "split": _split,
     "order": _order,
     "bind": _bind,
-    "stage": lambda at: Stage(at.value_number()),
+    "stage": lambda at: StageLoad(at.value_number()),
     "keep": lambda at: Keep(at.value_number()),
     "flush": lambda at: Flush(_axis(at)),
 }

@@ -1,6 +1,6 @@
 """The types of data: element types, layouts, buffers.
 
-A buffer is a named window onto a storage. Most buffers own theirs; a view names another buffer's
+A buffer is a named view of a storage. Most buffers own theirs; a view names another buffer's
 storage and only differs in layout. Indices in loop bodies count elements of the storage, so a view
 and its root address the same element by the same index. Tokens and tuples carry order and packing
 of values but no bytes.

@@ -86,7 +86,9 @@ class TypeScope:
         if definition.produces:
             self.values.append(None)
         self.position += 1
-        in_region = definition.has_region and (stmt.op != "scan" or stmt.attrs[0] == "region")
+        in_region = definition.has_region and (
+            stmt.op != "scan" or stmt.attr("combine") == "region"
+        )
         if not in_region:
             if definition.produces:
                 self.values[number] = RESULTS[definition.result](stmt, types, self, here)
@@ -138,9 +140,9 @@ RESULTS: Mapping[str, Callable[[Stmt, list[DType], TypeScope, int], ValueType]] 
 
 
 def _of_load(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
-    buffer = scope.buffers.get(str(stmt.attrs[0]))
+    buffer = scope.buffers.get(stmt.buffer)
     if buffer is None:
-        raise BodyTypeError(position, f"load from the unknown buffer {stmt.attrs[0]}")
+        raise BodyTypeError(position, f"load from the unknown buffer {stmt.buffer}")
     return buffer.dtype
 
 
@@ -163,7 +165,7 @@ def reduced_type(kind: str, value: DType) -> ValueType:
 
 
 def _of_reduce(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
-    kind, given = stmt.attrs[:2]
+    kind, given = stmt.attr("kind"), stmt.attr("dtype")
     definition = REDUCTIONS.get(str(kind))
     if definition is None:
         raise BodyTypeError(position, f"unknown reduction '{kind}'")
@@ -180,14 +182,14 @@ def _of_reduce(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) 
 
 
 def _of_scan(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
-    if stmt.attrs[0] == "region" and scope.yields != types:
+    if stmt.attr("combine") == "region" and scope.yields != types:
         shown = ", ".join(map(str, scope.yields))
         raise BodyTypeError(position, f"the scan region yields ({shown}), not its operand types")
     return types[0] if len(types) == 1 else tuple(types)
 
 
 def _of_get(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
-    source, at = scope.values[stmt.args[0]], stmt.attrs[0]
+    source, at = scope.values[stmt.args[0]], stmt.attr("position")
     assert isinstance(at, int)
     if not isinstance(source, tuple) or not 0 <= at < len(source):
         raise BodyTypeError(position, f"%{stmt.args[0]} has no result number {at}")
@@ -201,7 +203,7 @@ def _of_masked(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) 
 
 
 def _of_param(stmt: Stmt, types: list[DType], scope: TypeScope, position: int) -> ValueType:
-    at = stmt.attrs[0]
+    at = stmt.attr("position")
     assert isinstance(at, int)
     params = scope.params[-1] if scope.params else ()
     # A scan's region takes two partial results: all first ones, then all second ones.

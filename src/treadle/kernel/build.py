@@ -31,7 +31,7 @@ from treadle.ir.program import (
     Program,
     walk_operations,
 )
-from treadle.ir.prune import acts, pruned
+from treadle.ir.rewrite import acts, pruned
 from treadle.ir.types import Buffer
 from treadle.kernel.joining import join, without_stores
 from treadle.kernel.mixing import mixed_nests

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Expr, Symbol, coefficient, hint
-from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, Stage, Step
+from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, StageLoad, Step
 from treadle.ir.program import Nest, Program
 from treadle.kernel.stages import Nests, plan_nests
-from treadle.kernel.vector_rules import Access, accesses_of, may_be_vector, may_reorder
+from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
 
 VECTOR = 8
 """Partial sums that a vector holds at least: what bounds the length of each."""
@@ -57,7 +57,7 @@ class _Candidate:
 class _Choice:
     """The choice for one nest."""
 
-    def __init__(self, nest: Nest, program: Program, accesses: list[Access]) -> None:
+    def __init__(self, nest: Nest, program: Program, accesses: list[BodyAccess]) -> None:
         self.nest, self.program, self.body = nest, program, nest.body
         self.accesses, self.numerics = accesses, program.numerics
         self.extents = dict(self.body.space.items())
@@ -115,7 +115,7 @@ class _Choice:
             total *= 1.1  # sums in memory instead of registers
         return total
 
-    def _access_cost(self, a: Access, v: Symbol) -> float:
+    def _access_cost(self, a: BodyAccess, v: Symbol) -> float:
         step = coefficient(a.index, v)
         if step is None or (a.is_indirect and v in self._hidden(a)):
             return BY_DATA
@@ -127,7 +127,7 @@ class _Choice:
         apart = LINE if step.value is None else abs(step.value) * width
         return NEXT + (STRIDED - NEXT) * min(apart, LINE) / LINE
 
-    def _hidden(self, a: Access) -> frozenset[Symbol]:
+    def _hidden(self, a: BodyAccess) -> frozenset[Symbol]:
         """Loops that an index depends on by way of data."""
         return frozenset(self.body.space.vars) - a.index.free
 
@@ -231,7 +231,7 @@ class _Choice:
              f"{u.name}'", f"{v.name}'")
         )  # fmt: skip
         for number in self._staged(v, u):
-            yield Stage(number)
+            yield StageLoad(number)
         yield Bind(f"{v.name}'", Binding.VECTOR)
 
     # -- sums and rows -------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from functools import lru_cache
 
 from treadle.core.verdict import YES, Verdict, no
 from treadle.index import Domain, Expr, Facts, IndexMap, IntLike, Kind, Symbol, substitute
-from treadle.index.apart import Span, never_meet
+from treadle.index.apart import ByteSpan, never_meet
 from treadle.ir.body import Body, Stmt, number_of, value_symbol
 from treadle.ir.ops import OPS
 from treadle.ir.program import Loop, Program
-from treadle.ir.prune import pruned
+from treadle.ir.rewrite import pruned
 from treadle.ir.types import DType
 from treadle.ir.typing import infer_types
 from treadle.kernel.common_loops import CommonLoops, common_loops
@@ -122,8 +122,8 @@ class Joined:
                 if self._visited_once(a.index):
                     continue
                 return no("KER002", buffer=a.storage, index=str(a.index))
-            one = Span(a.index, a.dtype.itemsize, self.facts)
-            other = Span(b.index, b.dtype.itemsize, self.facts)
+            one = ByteSpan(a.index, a.dtype.itemsize, self.facts)
+            other = ByteSpan(b.index, b.dtype.itemsize, self.facts)
             if not never_meet(one, other):
                 return no("KER002", buffer=a.storage, left=str(a.index), right=str(b.index))
         return YES
@@ -183,9 +183,9 @@ class Joined:
         """Forget what a store may have changed, and remember what it wrote."""
         storage = self.program.storage_of(buffer)
         element = self.program.by_name[buffer].dtype
-        mine = None if _from_data(index) else Span(index, element.itemsize, self.facts)
+        mine = None if _from_data(index) else ByteSpan(index, element.itemsize, self.facts)
         for key in [k for k in self._known if k[0] == storage]:
-            other = Span(self._known[key][1], key[1].itemsize, self.facts)
+            other = ByteSpan(self._known[key][1], key[1].itemsize, self.facts)
             if mine is None or not never_meet(mine, other):
                 del self._known[key]
         if mode == "plain" and mine is not None:

@@ -18,9 +18,9 @@ from treadle.core.verdict import Verdict, no
 from treadle.index import Domain, Expr, IntLike, Symbol, coefficient, floordiv, mod
 from treadle.index.expr import mul
 from treadle.ir.body import Body, Literal, Stmt, operands_of
-from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
 from treadle.ir.reduced import levels_of, reduced_once
+from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import infer_types
 from treadle.kernel.common_loops import CommonLoops
@@ -129,9 +129,8 @@ class _Halves:
         """A loop over all elements that adds to partial results, and the body that uses them."""
         body = self.op.body
         _, reduced = levels_of(body)
-        one, two = Copier(), Copier()
-        ones: dict[int, int] = {}
-        twos: dict[int, int] = {}
+        one, two = Rewriter(), Rewriter()
+        ones, twos = BodySource(one), BodySource(two)
         for at in body.walk():
             if at.depth:
                 continue
@@ -139,15 +138,15 @@ class _Halves:
                 found = self._reduce(one, ones, two, at.stmt, at.number)
                 if isinstance(found, Verdict):
                     return found
-                twos[at.number] = found
+                twos.numbers[at.number] = found
             elif at.number in reduced or at.number is None:
-                self._copy(two, twos, at.stmt, at.number)
-        whole = Body(body.domain + body.reduce, Domain(), tuple(one.blocks[0]))
+                self._copy(twos, at.stmt, at.number)
+        whole = Body(body.domain + body.reduce, Domain(), one.stmts)
         adding = Loop(name=self.op.name, device=self.op.device, body=whole)
-        return adding, Body(body.domain, Domain(), tuple(two.blocks[0]))
+        return adding, Body(body.domain, Domain(), two.stmts)
 
     def _reduce(
-        self, one: Copier, ones: dict[int, int], two: Copier, stmt: Stmt, number: int
+        self, one: Rewriter, ones: BodySource, two: Rewriter, stmt: Stmt, number: int
     ) -> int | Verdict:
         """Add to a partial result at each element; gives the result where it is used."""
         to, kind = self.types[number], str(stmt.attrs[0])
@@ -155,8 +154,8 @@ class _Halves:
         if not to.is_float and kind in ("max", "min"):
             return no("KER005", reason=f"a {kind} of {to}")
         wide = DType.F64 if to.is_float else to
-        self._need(one, ones, set(stmt.args))
-        value, given = ones[stmt.args[0]], self.types[stmt.args[0]]
+        self._need(ones, set(stmt.args))
+        value, given = ones.numbers[stmt.args[0]], self.types[stmt.args[0]]
         if given is not to:
             value = one.emit(Stmt("cast", (value,), (to,)))
         if wide is not to:
@@ -168,16 +167,16 @@ class _Halves:
         found = two.emit(Stmt("load", (), (buffer.name, self.at, False)))
         return found if wide is to else two.emit(Stmt("cast", (found,), (to,)))
 
-    def _copy(self, to: Copier, known: dict[int, int], stmt: Stmt, number: int | None) -> None:
-        self._need(to, known, operands_of(stmt))
-        to.copy((stmt,), known, [0 if number is None else number], {})
+    def _copy(self, source: BodySource, stmt: Stmt, number: int | None) -> None:
+        self._need(source, operands_of(stmt))
+        source.take((stmt,), number)
 
-    def _need(self, to: Copier, known: dict[int, int], uses: set[int]) -> None:
+    def _need(self, source: BodySource, uses: set[int]) -> None:
         inside = {
             at.number: at.stmt
             for at in self.op.body.walk()
             if not at.depth and at.number is not None
         }
         for number in sorted(uses):
-            if number not in known and number in inside:
-                self._copy(to, known, inside[number], number)
+            if number not in source.numbers and number in inside:
+                self._copy(source, inside[number], number)

@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from treadle.index import Domain, Symbol
 from treadle.ir.body import Body, Literal, Stmt, operands_of
-from treadle.ir.inline import Copier
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
-from treadle.ir.prune import pruned
+from treadle.ir.rewrite import BodySource, Rewriter, pruned
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import infer_types
 from treadle.kernel.mixing import IDENTITY, MODES
@@ -81,61 +80,54 @@ class _Renesting:
         late = self._late()
         if late is None:
             return None
-        middle, last = Copier(), Copier()
-        first_names: dict[int, int] = {}
-        last_names: dict[int, int] = {}
+        middle, last = Rewriter(), Rewriter()
+        rows, rest = BodySource(middle), BodySource(last)
         for top in self.tops:
-            stmt = top.stmt
+            stmt, number = top.stmt, top.number if OPS[top.stmt.op].produces else None
+            waits = bool(operands_of(stmt) & late)
             if stmt.op == "reduce":
-                self._total(middle, first_names, last, last_names, top)
-            elif top.number in late or (not OPS[stmt.op].produces and not top.varies):
-                self._copy(last, last_names, top)
+                self._total(middle, rows, last, rest, top)
+            elif waits or (number is None and not top.varies):
+                self._copy(rest, top)
+            elif stmt.op == "reduce_part":
+                rows.take((Stmt("reduce", stmt.args, stmt.attrs[:2]),), number)
             else:
-                fresh = stmt
-                if stmt.op == "reduce_part":
-                    fresh = Stmt("reduce", stmt.args, stmt.attrs[:2])
-                middle.copy((fresh,), first_names, [top.number], {})
-        bodies = [Body(self.body.domain + self.rows, self.inner, tuple(middle.blocks[0]))]
+                rows.take((stmt,), number)
+        bodies = [Body(self.body.domain + self.rows, self.inner, middle.stmts)]
         if self.buffers:
             bodies.insert(0, self._first())
-        if any(not OPS[s.op].produces for s in last.blocks[0]):
-            bodies.append(Body(self.body.domain, Domain(), tuple(last.blocks[0])))
+        if any(not OPS[s.op].produces for s in last.stmts):
+            bodies.append(Body(self.body.domain, Domain(), last.stmts))
         pure = [replace(b, stmts=pruned(b.stmts)) for b in bodies]
         return Renested(tuple(pure), tuple(self.buffers))
 
     def _late(self) -> set[int] | None:
-        """Numbers of what can be made only when the totals are known; None if rows need one."""
+        """Numbers of totals and of what is made with them; None if rows need one."""
         late: set[int] = set()
-        totals: set[int] = set()
         for top in self.tops:
+            waits = bool(operands_of(top.stmt) & late)
             if top.stmt.op == "reduce":
-                to = self.types[top.number]
-                kind = str(top.stmt.attr("kind"))
-                if kind not in MODES or not isinstance(to, DType):
+                to, kind = self.types[top.number], str(top.stmt.attr("kind"))
+                if waits or kind not in MODES or not isinstance(to, DType):
                     return None
                 if not to.is_float and kind in ("max", "min"):
                     return None
-                totals.add(top.number)
-                if operands_of(top.stmt) & (late | totals):
-                    return None
-            elif operands_of(top.stmt) & (late | totals):
+                late.add(top.number)
+            elif waits:
                 if top.varies or top.stmt.op == "reduce_part":
                     return None
-                late.add(top.number)
+                if OPS[top.stmt.op].produces:
+                    late.add(top.number)
         return late
 
     def _total(
-        self,
-        middle: Copier,
-        names: dict[int, int],
-        last: Copier,
-        later: dict[int, int],
-        top: _Top,
+        self, middle: Rewriter, rows: BodySource, last: Rewriter, rest: BodySource, top: _Top
     ) -> None:
         to, kind = self.types[top.number], str(top.stmt.attr("kind"))
         assert isinstance(to, DType), "a total has one result"
         wide = DType.F64 if to.is_float else to
-        value = middle.emit(Stmt("reduce", (names[top.stmt.args[0]],), top.stmt.attrs))
+        added = rows.numbers[top.stmt.args[0]]
+        value = middle.emit(Stmt("reduce", (added,), top.stmt.attrs))
         if wide is not to:
             value = middle.emit(Stmt("cast", (value,), (wide,)))
         buffer = Buffer(self.name(), wide, self.layout, self.nest.device)
@@ -143,15 +135,16 @@ class _Renesting:
         self.kinds.append(kind)
         middle.emit(Stmt("store", (value,), (buffer.name, self.at, MODES[kind], False)))
         found = last.emit(Stmt("load", (), (buffer.name, self.at, False)))
-        later[top.number] = found if wide is to else last.emit(Stmt("cast", (found,), (to,)))
+        made = found if wide is to else last.emit(Stmt("cast", (found,), (to,)))
+        rest.numbers[top.number] = made
 
-    def _copy(self, to: Copier, names: dict[int, int], top: _Top) -> None:
+    def _copy(self, source: BodySource, top: _Top) -> None:
         """Copy a statement, and before it what it uses."""
         made = {t.number: t for t in self.tops if OPS[t.stmt.op].produces}
         for number in sorted(operands_of(top.stmt)):
-            if number not in names and number in made:
-                self._copy(to, names, made[number])
-        to.copy((top.stmt,), names, [top.number], {})
+            if number not in source.numbers and number in made:
+                self._copy(source, made[number])
+        source.take((top.stmt,), top.number if OPS[top.stmt.op].produces else None)
 
     def _first(self) -> Body:
         stmts: list[Stmt] = []

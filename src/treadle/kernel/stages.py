@@ -69,7 +69,7 @@ class Step:
 
 
 @dataclass
-class Pass:
+class InnerPass:
     """One walk over reduction loops: what happens there, and what must be computed for it."""
 
     time: int
@@ -84,7 +84,7 @@ class Nests:
 
     steps: list[Step]
     singles: dict[int, list[Step]]
-    passes: dict[int, Pass]
+    passes: dict[int, InnerPass]
 
     @property
     def times(self) -> list[int]:
@@ -277,11 +277,11 @@ def first_pass(s: Step) -> int:
 # ------------------------------------------------------------------------------------ passes
 
 
-def _passes(steps: list[Step], reduce_vars: frozenset[Symbol]) -> dict[int, Pass]:
-    passes: dict[int, Pass] = {}
+def _passes(steps: list[Step], reduce_vars: frozenset[Symbol]) -> dict[int, InnerPass]:
+    passes: dict[int, InnerPass] = {}
 
-    def at(time: int, loops: frozenset[Symbol]) -> Pass:
-        return passes.setdefault(time, Pass(time, loops))
+    def at(time: int, loops: frozenset[Symbol]) -> InnerPass:
+        return passes.setdefault(time, InnerPass(time, loops))
 
     for s in steps:
         if s.over:
@@ -295,7 +295,7 @@ def _passes(steps: list[Step], reduce_vars: frozenset[Symbol]) -> dict[int, Pass
     return passes
 
 
-def _needed(one: Pass, steps: list[Step]) -> list[Step]:
+def _needed(one: InnerPass, steps: list[Step]) -> list[Step]:
     """Statements to run in a pass: its actions and all that varies on the way to them."""
     found: dict[int, Step] = {s.position: s for s in one.actions}
     pending = [u for s in one.actions for u in s.uses]
@@ -310,7 +310,7 @@ def _needed(one: Pass, steps: list[Step]) -> list[Step]:
 
 
 def _keep_overwritten(
-    steps: list[Step], passes: dict[int, Pass], reduce_vars: frozenset[Symbol]
+    steps: list[Step], passes: dict[int, InnerPass], reduce_vars: frozenset[Symbol]
 ) -> None:
     """Mark values that a later pass could not load again; make sure their first pass exists."""
     changed = True
@@ -322,13 +322,13 @@ def _keep_overwritten(
                     continue
                 if one.time > _overwritten_at(s, steps):
                     s.kept = changed = True
-                    home = passes.setdefault(s.time, Pass(s.time, reduce_vars))
+                    home = passes.setdefault(s.time, InnerPass(s.time, reduce_vars))
                     if s not in home.actions:
                         home.actions.append(s)
 
 
 def _keep_costly(
-    steps: list[Step], passes: dict[int, Pass], reduce_vars: frozenset[Symbol]
+    steps: list[Step], passes: dict[int, InnerPass], reduce_vars: frozenset[Symbol]
 ) -> None:
     """Mark values that a later pass would compute again at more cost than reading them back.
 
@@ -353,7 +353,7 @@ def _keep_costly(
                         home.actions.append(made)
 
 
-def _keep_chosen(steps: list[Step], passes: dict[int, Pass], keep: frozenset[int]) -> None:
+def _keep_chosen(steps: list[Step], passes: dict[int, InnerPass], keep: frozenset[int]) -> None:
     """Keep these values from the first pass that needs them on, if a later one does too."""
     for made in steps:
         if made.number not in keep or made.kept or not OPS[made.op].produces:
@@ -371,7 +371,7 @@ def _could_be_kept(s: Step, time: int, reduce_vars: frozenset[Symbol]) -> bool:
     return is_value and not s.kept and s.varies == reduce_vars and s.time < time
 
 
-def _is_needed(s: Step, one: Pass, steps: list[Step]) -> bool:
+def _is_needed(s: Step, one: InnerPass, steps: list[Step]) -> bool:
     return one.time >= s.time and any(x is s for x in _needed(one, steps))
 
 
@@ -388,7 +388,7 @@ def _overwritten_at(s: Step, steps: Iterable[Step]) -> float:
     return min(later, default=float("inf"))
 
 
-def _wanted_singles(steps: list[Step], passes: dict[int, Pass]) -> set[int]:
+def _wanted_singles(steps: list[Step], passes: dict[int, InnerPass]) -> set[int]:
     """Positions of statements outside the reduction loops that somebody needs."""
     wanted: set[int] = set()
     pending = [s for s in steps if s.acts and not s.varies]

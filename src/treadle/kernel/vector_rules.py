@@ -23,7 +23,7 @@ STOPPING = frozenset({"assert", "inline_asm", "bucketize"})
 
 
 @dataclass(frozen=True)
-class Access:
+class BodyAccess:
     """A load or a store of a body."""
 
     number: int | None
@@ -40,26 +40,26 @@ class Access:
         return any(s.kind is Kind.INDIRECT for s in self.index.free)
 
 
-def accesses_of(body: Body, program: Program) -> list[Access]:
+def accesses_of(body: Body, program: Program) -> list[BodyAccess]:
     """All loads and stores of a body, those in regions included."""
     loads = [
-        Access(at.number, name, program.storage_of(name), index, "", at.depth)
+        BodyAccess(at.number, name, program.storage_of(name), index, "", at.depth)
         for name, index, at in body.loads()
     ]
     stores = [
-        Access(None, name, program.storage_of(name), index, mode, at.depth)
+        BodyAccess(None, name, program.storage_of(name), index, mode, at.depth)
         for name, index, mode, at in body.stores()
     ]
     return loads + stores
 
 
-def may_reorder(nest: Nest, accesses: list[Access]) -> Verdict:
+def may_reorder(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
     """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
     for at in nest.body.walk():
         kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
         if at.stmt.op in ONE_BY_ONE or kind in POSITIONS:
             return no("KER007", nest=nest.name, reason=f"{kind or at.stmt.op} goes one by one")
-    stored: dict[str, list[Access]] = {}
+    stored: dict[str, list[BodyAccess]] = {}
     for a in accesses:
         if a.mode:
             stored.setdefault(a.storage, []).append(a)

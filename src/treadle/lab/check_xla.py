@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from treadle.frontends.dumps import Finding, Rederivation
 from treadle.frontends.xla_dump import (
-    Dump,
-    Rederivation,
+    XlaDump,
     parse_dump,
     print_file,
     print_report,
@@ -21,7 +21,7 @@ from treadle.frontends.xla_dump.parse import HLO, REPORT
 class Checked:
     """A dump with what was found when it was worked out again."""
 
-    dump: Dump
+    dump: XlaDump
     ops: int
     errors: tuple[str, ...]
     notes: tuple[str, ...]
@@ -59,12 +59,12 @@ def check(path: str, text: str, kind: str) -> Checked:
     )
 
 
-def _files(dump: Dump) -> Iterator[str]:
+def _files(dump: XlaDump) -> Iterator[str]:
     yield from (file.name for file in dump.files)
     yield from (part.file for part in (dump.module, dump.report) if part)
 
 
-def _printed(dump: Dump, kind: str, text: str) -> str:
+def _printed(dump: XlaDump, kind: str, text: str) -> str:
     if kind == HLO:
         return text  # read only: nothing of it is written again
     if kind == REPORT:
@@ -72,11 +72,11 @@ def _printed(dump: Dump, kind: str, text: str) -> str:
     return print_file(dump, dump.files[0])
 
 
-def _instructions(dump: Dump) -> int:
+def _instructions(dump: XlaDump) -> int:
     return sum(len(c.instructions) for c in dump.module.computations) if dump.module else 0
 
 
-def _figures(dump: Dump) -> dict[str, object]:
+def _figures(dump: XlaDump) -> dict[str, object]:
     figures: dict[str, object] = {}
     if dump.assignment:
         figures |= {"total_bytes": dump.total_bytes, "temp_bytes": dump.temp_bytes}
@@ -86,7 +86,7 @@ def _figures(dump: Dump) -> dict[str, object]:
     return figures
 
 
-def _about(dump: Dump, found: Rederivation, kind: str) -> str:
+def _about(dump: XlaDump, found: Rederivation[Finding], kind: str) -> str:
     """How much was worked out again, for people, in the middle of one line."""
     if kind == HLO and not dump.files:
         computations = len(dump.module.computations) if dump.module else 0

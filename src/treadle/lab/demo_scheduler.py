@@ -30,7 +30,9 @@ def run(args: argparse.Namespace, why: str | None = None) -> int:
     """
     start = time.perf_counter()
     program = verify(demo_program())
-    assert parse_program(show_program(program)) == program
+    assert parse_program(show_program(program)) == program, (
+        "the text of the demo program reads back as another program"
+    )
     options = Options.from_env()
     ctx = Ctx(options, cost_model(program, options), journal_for(options))
     scheduled = run_pipeline(program, ctx)
@@ -62,9 +64,9 @@ def _lines(program: Program, scheduled: Program, errors: dict[str, float]) -> It
     live = Liveness(program)
     yield ""
     yield "live ranges"
-    heirs = live.heirs()
+    reused_by = live.in_place_reuse()
     rows = [
-        (r.storage, r.bytes, r.first or "(input)", r.last or "-", _end(r, heirs))
+        (r.storage, r.bytes, r.first or "(input)", r.last or "-", _end(r, reused_by))
         for r in live.ranges()
     ]
     yield from table(rows, ("storage", "bytes", "from", "to", "then"))
@@ -85,9 +87,9 @@ def _lines(program: Program, scheduled: Program, errors: dict[str, float]) -> It
         yield f"  {name}: {error:.2e}"
 
 
-def _end(r: LiveRange, heirs: dict[str, str]) -> str:
-    if r.storage in heirs:
-        return f"its block goes to {heirs[r.storage]}"
+def _end(r: LiveRange, reused_by: dict[str, str]) -> str:
+    if r.storage in reused_by:
+        return f"its block goes to {reused_by[r.storage]}"
     return "freed" if r.freed else "kept for the caller"
 
 

@@ -11,7 +11,7 @@ from treadle.core.errors import UsageError
 from treadle.lab.output import emit, human_bytes, table
 
 if TYPE_CHECKING:
-    from treadle.frontends.torch.demo.measure import Row
+    from treadle.frontends.torch.demo.measure import MeasuredRow
 
 HEADER = (
     "job", "backend", "kernels", "calls", "compile s", "ms", "peak predicted", "peak measured",
@@ -22,12 +22,12 @@ HEADER = (
 def run(args: argparse.Namespace) -> int:
     """Measure and print; exit 1 if a result is not eager's."""
     from treadle.frontends.torch.demo.measure import TOLERANCE, measure
-    from treadle.frontends.torch.demo.model import Sizes
+    from treadle.frontends.torch.demo.model import ModelSizes
 
     if args.rounds < 1 or args.threads < 1:
         raise UsageError("--rounds and --threads are numbers from 1 on")
     start = time.perf_counter()
-    sizes = Sizes()
+    sizes = ModelSizes()
     backends = ("treadle", "inductor") if args.peer else ("treadle",)
     rows = measure(sizes, backends, rounds=args.rounds, threads=args.threads)
     ours = [row for row in rows if row.backend == "treadle"]
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def lines_of(rows: Sequence[Row]) -> Iterator[str]:
+def lines_of(rows: Sequence[MeasuredRow]) -> Iterator[str]:
     """The table, what its columns count, and what was noted on the way."""
     yield from table([_cells(row) for row in rows], HEADER, HEADER[2:])
     yield ""
@@ -61,7 +61,7 @@ def lines_of(rows: Sequence[Row]) -> Iterator[str]:
             yield f"  {row.backend}, {row.job}: {note}"
 
 
-def _cells(row: Row) -> tuple[object, ...]:
+def _cells(row: MeasuredRow) -> tuple[object, ...]:
     compared = row.backend != "eager"
     return (
         row.job,
@@ -76,7 +76,7 @@ def _cells(row: Row) -> tuple[object, ...]:
     )
 
 
-def _verdict(wrong: Sequence[Row]) -> str:
+def _verdict(wrong: Sequence[MeasuredRow]) -> str:
     if not wrong:
         return "all results are eager's"
     return "RESULTS DIFFER: " + ", ".join(row.job for row in wrong)

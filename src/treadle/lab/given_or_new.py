@@ -35,7 +35,7 @@ Refusals = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScheduleChoice:
     """The schedule to give, and how the two compare."""
 
     program: Program
@@ -85,7 +85,7 @@ def choose(
     accounting: Accounting,
     *,
     is_asked_for: bool = False,
-) -> Choice:
+) -> ScheduleChoice:
     """The new schedule, unless it is nowhere better than the given one and somewhere worse.
 
     It is judged by what its kernels, `built`, do, not by what was promised of them. One that the
@@ -95,10 +95,10 @@ def choose(
     pairs = [(_value(mine, name), _value(theirs, name)) for name in JUDGED]
     keep = all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
     keep = keep and not is_asked_for
-    return Choice(given if keep else new, keep, theirs, mine, is_asked_for)
+    return ScheduleChoice(given if keep else new, keep, theirs, mine, is_asked_for)
 
 
-def kept_line(choice: Choice) -> str:
+def kept_line(choice: ScheduleChoice) -> str:
     """Why the file's own schedule was kept, in one line."""
     parts = [
         f"{WORDS[name]} {_value(choice.given, name):,} -> {_value(choice.new, name):,}"
@@ -119,7 +119,7 @@ def refusals_in(journal: Journal) -> dict[str, dict[str, int]]:
 
 
 def explain_worse(
-    choice: Choice,
+    choice: ScheduleChoice,
     unfused: Figures,
     refusals: Refusals,
     tried: str,
@@ -154,7 +154,9 @@ def _avoided_by(name: str, given: Figures, found: Mapping[str, Figures]) -> str 
     return fits[0] if fits else None
 
 
-def _reason(name: str, choice: Choice, unfused: Figures, refusals: Refusals, policy: Policy) -> str:
+def _reason(
+    name: str, choice: ScheduleChoice, unfused: Figures, refusals: Refusals, policy: Policy
+) -> str:
     """What the figure was traded for, by what the search has noted down."""
     if choice.is_asked_for:
         return "the saved schedule says so"
@@ -181,7 +183,7 @@ def _fusions(count: int) -> str:
     return "1 fusion was" if count == 1 else f"{count} fusions were"
 
 
-def _bought(choice: Choice, name: str) -> str:
+def _bought(choice: ScheduleChoice, name: str) -> str:
     """What is better in the new schedule."""
     parts = [
         f"{WORDS[other]} {_value(choice.given, other):,} -> {_value(choice.new, other):,}"

@@ -20,6 +20,7 @@ from treadle.core.errors import InputError, SpecError, TreadleError
 from treadle.core.journal import Journal
 from treadle.core.reading import read_text
 from treadle.frontends import inductor_dump, xla_dump
+from treadle.frontends.dumps import Rederivation
 from treadle.frontends.inductor_dump.import_program import Imported, import_program
 from treadle.frontends.xla_dump.import_program import import_program as xla_program
 from treadle.ir.program import Program
@@ -52,7 +53,7 @@ class FindingsError(TreadleError):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedFile:
     """A file that could be read, what it holds, and what is wrong with it."""
 
     path: str
@@ -69,8 +70,8 @@ class Loaded:
     """Every file that was read, those next to it included."""
     program: Program | None = None
     imported: Imported | None = None
-    dump: inductor_dump.Dump | None = None
-    xla: xla_dump.Dump | None = None
+    dump: inductor_dump.InductorDump | None = None
+    xla: xla_dump.XlaDump | None = None
     table: Table | None = None
     journal: Journal | None = None
     schedule: Schedule | None = None
@@ -81,7 +82,7 @@ class Loaded:
         return self.kind == "inductor_dump"
 
 
-def load(path: str, text: str | None = None) -> Loaded:
+def load(path: str, text: str | None = None) -> LoadedFile:
     """The file with all that can be said about it; one InputError if it is nothing we know."""
     text = read_text(path) if text is None else text
     kind = kind_of(text)
@@ -96,19 +97,19 @@ def load(path: str, text: str | None = None) -> Loaded:
         ) from None
 
 
-def sound(loaded: Loaded) -> Loaded:
+def sound(loaded: LoadedFile) -> LoadedFile:
     """The same, or its errors as one FindingsError."""
     if loaded.errors:
         raise FindingsError(loaded.path, loaded.errors)
     return loaded
 
 
-def load_sound(path: str) -> Loaded:
+def load_sound(path: str) -> LoadedFile:
     """A file without errors, or the one error that says what is wrong with it."""
     return sound(load(path))
 
 
-def program_of(loaded: Loaded) -> Program:
+def program_of(loaded: LoadedFile) -> Program:
     """The program in a sound file; one InputError if this kind of file holds none."""
     if loaded.program is not None:
         return sound(loaded).program or loaded.program
@@ -123,7 +124,7 @@ def program_of(loaded: Loaded) -> Program:
     )
 
 
-def load_program(path: str) -> tuple[Program, Loaded]:
+def load_program(path: str) -> tuple[Program, LoadedFile]:
     """The program in a file, sound, and the file."""
     loaded = load(path)
     return program_of(loaded), loaded
@@ -143,7 +144,7 @@ def _unknown(path: str, text: str) -> InputError:
 # --------------------------------------------------------------------------------- programs
 
 
-def _load_program(path: str, text: str, kind: str) -> Loaded:
+def _load_program(path: str, text: str, kind: str) -> LoadedFile:
     # The header of a reproducer is line 1: an empty line in its place keeps line numbers.
     body = "\n" + text.partition("\n")[2] if kind == "reproducer" else text
     program = parse_program(body, path)
@@ -153,7 +154,7 @@ def _load_program(path: str, text: str, kind: str) -> Loaded:
         errors.append("the printed program reads back as another one [CERT003]")
     plain = _plain(text.partition("\n")[2] if kind == "reproducer" else text)
     notes = () if printed == plain else (_first_difference(plain, printed),)
-    return Loaded(
+    return LoadedFile(
         path, text, kind, len(program.leaves), tuple(errors), notes, {}, "", (path,), program
     )
 
@@ -177,7 +178,7 @@ def _first_difference(given: str, printed: str) -> str:
 # ------------------------------------------------------------------------------------ dumps
 
 
-def _load_inductor(path: str, text: str, kind: str) -> Loaded:
+def _load_inductor(path: str, text: str, kind: str) -> LoadedFile:
     start = time.perf_counter()
     dump = inductor_dump.parse_dump(text, path)
     found = inductor_dump.rederive(dump)
@@ -194,14 +195,14 @@ def _load_inductor(path: str, text: str, kind: str) -> Loaded:
     facts: dict[str, object] = {"nodes": nodes, **found.checked, "total": found.total}
     facts |= {"unknown_lines": dump.unknown_count}
     facts |= {"seconds": round(time.perf_counter() - start, 3)}
-    return Loaded(
+    return LoadedFile(
         path, text, kind, nodes, tuple(errors), tuple(map(str, notes)), facts,
         about=_about_dump(found, dump.unknown_count), inputs=(path,),
         program=imported.program if imported else None, imported=imported, dump=dump,
     )  # fmt: skip
 
 
-def _about_dump(found: inductor_dump.Rederivation, unknown: int) -> str:
+def _about_dump(found: Rederivation[inductor_dump.Difference], unknown: int) -> str:
     """How much of a dump was worked out again, for people."""
     parts = [
         f"{found.checked[key]} of {found.total[key]} {key.replace('_', ' ')}"
@@ -218,9 +219,9 @@ def _stem(path: str) -> str:
     return name if name.isidentifier() and name.isascii() else "dump"
 
 
-def _load_xla(path: str, text: str, kind: str) -> Loaded:
+def _load_xla(path: str, text: str, kind: str) -> LoadedFile:
     checked = check_xla.check(path, text, kind)
-    return Loaded(
+    return LoadedFile(
         path, text, kind, checked.ops, checked.errors, checked.notes, checked.facts,
         checked.about, checked.inputs, xla=checked.dump,
     )  # fmt: skip
@@ -229,7 +230,7 @@ def _load_xla(path: str, text: str, kind: str) -> Loaded:
 # ---------------------------------------------------------------------------- other kinds
 
 
-def _load_csv(path: str, text: str, kind: str) -> Loaded:
+def _load_csv(path: str, text: str, kind: str) -> LoadedFile:
     table = parse_csv(text, path)
     problem, plan = table.problem, table.plan
     wrong = [str(one) for one in plan_violations(problem, plan)] if plan is not None else []
@@ -239,30 +240,30 @@ def _load_csv(path: str, text: str, kind: str) -> Loaded:
         state = "is wrong" if wrong else "is valid"
         about += f"; its plan of {plan.height:,} bytes {state}"
     facts = {"buffers": count, "plan_bytes": plan.height if plan is not None else None}
-    return Loaded(
+    return LoadedFile(
         path, text, kind, errors=tuple(wrong), facts=facts, about=about, inputs=(path,), table=table
     )
 
 
-def _load_journal(path: str, text: str, kind: str) -> Loaded:
+def _load_journal(path: str, text: str, kind: str) -> LoadedFile:
     journal = Journal.read(path, text)
     count = sum(1 for _ in journal.events())
-    return Loaded(
+    return LoadedFile(
         path, text, kind, facts={"events": count}, about=f"; journal of {count} events",
         inputs=(path,), journal=journal,
     )  # fmt: skip
 
 
-def _load_schedule(path: str, text: str, kind: str) -> Loaded:
+def _load_schedule(path: str, text: str, kind: str) -> LoadedFile:
     schedule = Schedule.parse(text, path)
     kernels = schedule.kernels()
-    return Loaded(
+    return LoadedFile(
         path, text, kind, sum(map(len, kernels)), facts={"kernels": len(kernels)},
         about=f"; schedule of {len(kernels)} kernels", inputs=(path,), schedule=schedule,
     )  # fmt: skip
 
 
-READERS: Mapping[str, Callable[[str, str, str], Loaded]] = {
+READERS: Mapping[str, Callable[[str, str, str], LoadedFile]] = {
     "program": _load_program,
     "reproducer": _load_program,
     "inductor_dump": _load_inductor,

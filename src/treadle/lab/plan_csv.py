@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from treadle.core.writing import Outputs
-from treadle.lab.loading import SHOWN_ERRORS, Loaded
+from treadle.lab.loading import SHOWN_ERRORS, LoadedFile
 from treadle.lab.output import emit, human_bytes, table
 from treadle.memory.csvio import print_csv
 from treadle.memory.draw import peak_rows
@@ -17,10 +17,10 @@ from treadle.memory.portfolio import Solution, solve
 from treadle.memory.problem import Plan, Problem
 
 
-def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
+def run(loaded: LoadedFile, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the problem; 1 if no plan fits the capacity, or the plan in the file is wrong."""
     found = loaded.table
-    assert found is not None
+    assert found is not None, "a file of this kind holds a table"
     problem = found.problem
     if args.capacity is not None:
         problem = replace(problem, capacity=args.capacity)
@@ -51,7 +51,7 @@ def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
     return 1 if errors else 0
 
 
-def _wrong(loaded: Loaded) -> Iterator[str]:
+def _wrong(loaded: LoadedFile) -> Iterator[str]:
     """What is wrong with the plan that the file holds, in the words of `check`."""
     if loaded.errors:
         yield f"the plan in {loaded.path} is wrong:"

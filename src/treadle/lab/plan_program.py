@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.core.options import Options
 from treadle.core.writing import Outputs
 from treadle.ir.program import Program
-from treadle.lab.loading import Loaded, program_of
+from treadle.lab.loading import LoadedFile, program_of
 from treadle.lab.output import emit, human_bytes, table
 from treadle.memory.csvio import print_csv
 from treadle.memory.draw_svg import plan_svg
@@ -41,7 +41,7 @@ KEYS = ("temp_bytes", "total_bytes", "plan_lower_bound", "peak_bytes", "peak_low
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One side of the comparison: a program in some order, counted in some way."""
 
     planned: PlannedProgram
@@ -73,13 +73,13 @@ class Side:
         }
 
 
-def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
+def run(loaded: LoadedFile, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the program as it stands and as it could run; 1 if the capacity is not met."""
     start = time.perf_counter()
     program = program_of(loaded)
     counted = ACCOUNTINGS[args.accounting or ("dump" if loaded.is_dump else "ours")]
     given = replace(counted.policy, include_inputs=False)
-    real = Policy(include_inputs=bool(program.donated))
+    real = LivenessPolicy(include_inputs=bool(program.donated))
     before = _planned(program, given, args)
     policy = given if args.accounting else real
     found = _ordered(program, policy, args) if args.order else None
@@ -114,8 +114,8 @@ def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
 
 
 def _planned(
-    program: Program, policy: Policy, args: argparse.Namespace, bound: int | None = None
-) -> Side:
+    program: Program, policy: LivenessPolicy, args: argparse.Namespace, bound: int | None = None
+) -> ComparedSide:
     options = PlanOptions(
         alignment=args.alignment,
         outputs_in_arena=args.outputs == "arena",
@@ -125,10 +125,12 @@ def _planned(
         program, policy=policy, options=options, seconds=args.seconds, steps=args.steps,
         effort=args.effort, seed=args.seed,
     )  # fmt: skip
-    return Side(planned, planned.of.live.working_set_bound() if bound is None else bound)
+    return ComparedSide(planned, planned.of.live.working_set_bound() if bound is None else bound)
 
 
-def reasons_for_change(program: Program, before: PlannedProgram, after: Policy) -> dict[str, int]:
+def reasons_for_change(
+    program: Program, before: PlannedProgram, after: LivenessPolicy
+) -> dict[str, int]:
     """By how much the peak changes with each thing that is counted otherwise, one after another."""
     policy, last = before.of.live.policy, before.peak.bytes
     found: dict[str, int] = {}
@@ -142,7 +144,7 @@ def reasons_for_change(program: Program, before: PlannedProgram, after: Policy) 
     return found
 
 
-def _ordered(program: Program, policy: Policy, args: argparse.Namespace) -> FoundOrder:
+def _ordered(program: Program, policy: LivenessPolicy, args: argparse.Namespace) -> FoundOrder:
     seconds = ORDER_SECONDS if args.seconds is None else args.seconds
     return find_order(program, Options(), seconds=seconds, policy=policy)
 
@@ -172,7 +174,7 @@ def _write(outputs: Outputs, planned: PlannedProgram) -> None:
 
 
 def _lines(
-    data: Mapping[str, object], before: Side, after: Side, args: argparse.Namespace
+    data: Mapping[str, object], before: ComparedSide, after: ComparedSide, args: argparse.Namespace
 ) -> Iterator[str]:
     planned = after.planned
     count = len(planned.of.problem.blocks)
@@ -205,7 +207,9 @@ def _lines(
     yield f"{planned.solution.method}, {data['seconds']} s"
 
 
-def _change_lines(data: Mapping[str, object], before: Side, after: Side) -> Iterator[str]:
+def _change_lines(
+    data: Mapping[str, object], before: ComparedSide, after: ComparedSide
+) -> Iterator[str]:
     """Why what can be run takes more or less than what the file's maker counts."""
     change = after.total - before.total
     reasons = data["more_because" if change > 0 else "less_because"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from treadle.core.writing import Outputs
 from treadle.frontends.xla_dump.import_plan import title_of
 from treadle.frontends.xla_dump.plan import Replanned, plan_dump
-from treadle.lab.loading import Loaded, sound
+from treadle.lab.loading import LoadedFile, sound
 from treadle.lab.output import emit, human_bytes, table
 from treadle.memory.csvio import print_csv
 from treadle.memory.draw import peak_rows
@@ -17,11 +17,11 @@ from treadle.memory.draw_svg import plan_svg
 from treadle.memory.draw_text import curve_text, map_text, peak_text
 
 
-def run(loaded: Loaded, args: argparse.Namespace, outputs: Outputs) -> int:
+def run(loaded: LoadedFile, args: argparse.Namespace, outputs: Outputs) -> int:
     """Plan the dump again and print both plans; 1 if ours is over the capacity asked for."""
     start = time.perf_counter()
     dump = sound(loaded).xla
-    assert dump is not None
+    assert dump is not None, "a file of this kind holds a dump"
     result = plan_dump(
         dump, seconds=args.seconds, steps=args.steps, seed=args.seed, effort=args.effort
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from treadle.lab.loading import Loaded
+from treadle.lab.loading import LoadedFile
 from treadle.lab.output import emit, human_bytes
 from treadle.memory.csvio import Table
 from treadle.memory.draw import live_curve, peak_of, time_range
 from treadle.memory.lower_bound import lower_bound
 
 
-def run(loaded: Loaded, args: argparse.Namespace) -> int:
+def run(loaded: LoadedFile, args: argparse.Namespace) -> int:
     """Print the blocks, when they live and what they need; 1 if the plan in the file is wrong."""
     table = loaded.table
-    assert table is not None
+    assert table is not None, "a file of this kind holds a table"
     problem = table.problem
     at, live = peak_of(live_curve(problem))
     start, end = time_range(problem)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from treadle.frontends.inductor_dump.survey import Survey, survey
-from treadle.lab.loading import Loaded, sound
+from treadle.frontends.inductor_dump.survey import SectionSurvey, survey
+from treadle.lab.loading import LoadedFile, sound
 from treadle.lab.output import emit, human_bytes
 
 
-def run(loaded: Loaded, args: argparse.Namespace) -> int:
+def run(loaded: LoadedFile, args: argparse.Namespace) -> int:
     """Print the survey of the dump that was loaded."""
     dump = sound(loaded).dump
-    assert dump is not None
+    assert dump is not None, "a file of this kind holds a dump"
     found = survey(dump, imported=loaded.imported)
     sections = len(dump.sections)
     data = {"kind": "inductor_dump", "sections": sections, **found.to_json()}
@@ -22,7 +22,7 @@ def run(loaded: Loaded, args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(s: Survey, sections: int, findings: int) -> Iterator[str]:
+def _lines(s: SectionSurvey, sections: int, findings: int) -> Iterator[str]:
     shown = f", last of {sections} sections" if sections > 1 else ""
     kinds = ", ".join(f"{n} {kind}" for kind, n in s.kinds.items())
     yield f"Inductor dump ({s.dialect}{shown}): {s.nodes} nodes, {s.kernels} kernels"

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from treadle.frontends.xla_dump import Dump
+from treadle.frontends.xla_dump import XlaDump
 from treadle.frontends.xla_dump.import_plan import title_of
 from treadle.frontends.xla_dump.parse import HLO
-from treadle.frontends.xla_dump.survey import Survey, survey
-from treadle.lab.loading import Loaded, sound
+from treadle.frontends.xla_dump.survey import XlaSurvey, survey
+from treadle.lab.loading import LoadedFile, sound
 from treadle.lab.output import emit, human_bytes
 
 WHAT = {
@@ -23,10 +23,10 @@ WHAT = {
 }
 
 
-def run(loaded: Loaded, args: argparse.Namespace) -> int:
+def run(loaded: LoadedFile, args: argparse.Namespace) -> int:
     """Print what the file, with those next to it, holds."""
     kind, dump = loaded.kind, sound(loaded).xla
-    assert dump is not None
+    assert dump is not None, "a file of this kind holds a dump"
     found = survey(dump)
     data: dict[str, object] = {"kind": kind, "name": title_of(dump), **_json(found)}
     if dump.module:
@@ -36,7 +36,7 @@ def run(loaded: Loaded, args: argparse.Namespace) -> int:
     return 0
 
 
-def _json(s: Survey) -> dict[str, object]:
+def _json(s: XlaSurvey) -> dict[str, object]:
     data: dict[str, object] = asdict(s)
     data["total_bytes"] = data.pop("total")
     data["temp_bytes"] = data.pop("temp")
@@ -47,7 +47,7 @@ def _json(s: Survey) -> dict[str, object]:
     return data
 
 
-def _lines(dump: Dump, s: Survey, kind: str) -> Iterator[str]:
+def _lines(dump: XlaDump, s: XlaSurvey, kind: str) -> Iterator[str]:
     parts = ", ".join(_parts(dump))
     yield f"{WHAT.get(kind, kind)} {title_of(dump)}: {parts}"
     if dump.module and (kind == HLO or not dump.assignment):
@@ -84,7 +84,7 @@ def _lines(dump: Dump, s: Survey, kind: str) -> Iterator[str]:
         yield f"findings        {len(dump.findings)}: see treadle check"
 
 
-def _parts(dump: Dump) -> Iterator[str]:
+def _parts(dump: XlaDump) -> Iterator[str]:
     if dump.assignment:
         yield f"{len(dump.allocations)} allocations"
     if dump.values or dump.assignment:
@@ -97,8 +97,8 @@ def _parts(dump: Dump) -> Iterator[str]:
         yield f"a report of {len(dump.report.items)} lines"
 
 
-def _about_module(dump: Dump) -> Iterator[str]:
-    assert dump.module is not None
+def _about_module(dump: XlaDump) -> Iterator[str]:
+    assert dump.module is not None, "this part is printed for dumps with the text of the module"
     entry = dump.module.entry
     counts = Counter(one.opcode for one in entry.instructions)
     shown = ", ".join(f"{n} {opcode}" for opcode, n in counts.most_common(6))

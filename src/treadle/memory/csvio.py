@@ -47,7 +47,7 @@ def looks_like_csv(text: str) -> bool:
 
 def parse_csv(text: str, file: str = "problem.csv") -> Table:
     """Read a problem, and the plan in it if there is one, or raise one InputError."""
-    return _Reader(file).read(text)
+    return _CsvReader(file).read(text)
 
 
 def print_csv(problem: Problem, plan: Plan | None = None) -> str:
@@ -92,7 +92,7 @@ def _unword(word: str) -> str:
     return re.sub(r"%([0-9a-f]{2})", lambda m: chr(int(m[1], 16)), word)
 
 
-class _Reader:
+class _CsvReader:
     def __init__(self, file: str) -> None:
         self.file = file
         self.line = 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.core.errors import UsageError
 from treadle.index import Facts, Symbol, evaluate, hint
 from treadle.ir.program import Program
@@ -50,7 +50,7 @@ class PlanOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class Suballocation:
     """A storage to be placed, before its bytes are known."""
 
     storage: str
@@ -76,7 +76,7 @@ class ProgramProblem:
 
     live: Liveness
     options: PlanOptions
-    tenants: tuple[Tenant, ...]
+    suballocations: tuple[Suballocation, ...]
     hosts: tuple[HostMemory, ...]
     outputs: tuple[str, ...]
     """Storages that the caller gets, whether they lie in the arena or not."""
@@ -105,12 +105,12 @@ class ProgramProblem:
 
         Every block counts with the most it can need. Hosts must have that size always.
         """
-        limits = {t.storage: self._most(t.storage) for t in self.tenants}
+        limits = {t.storage: self._most(t.storage) for t in self.suballocations}
         limits |= {h.storage: self._always(h.storage) for h in self.hosts}
-        if any(limits[t.storage] is None for t in self.tenants):
+        if any(limits[t.storage] is None for t in self.suballocations):
             return None
         known = {name: 0 if size is None else size for name, size in limits.items()}
-        if any(t.host is not None and self._always(t.host) is None for t in self.tenants):
+        if any(t.host is not None and self._always(t.host) is None for t in self.suballocations):
             return None
         return self._with(lambda b: known[b.name])
 
@@ -129,7 +129,7 @@ class ProgramProblem:
                 pools.append(Pool(h.storage, size, ((h.lower, h.upper),)))
         there = {pool.name for pool in pools}
         blocks = []
-        for t in self.tenants:
+        for t in self.suballocations:
             size = size_of(of[t.storage])
             if not size or (t.host is not None and t.host not in there):
                 continue  # what has no bytes needs no place
@@ -160,7 +160,7 @@ class ProgramProblem:
 
 
 def problem_of(
-    program: Program, *, policy: Policy | None = None, options: PlanOptions | None = None
+    program: Program, *, policy: LivenessPolicy | None = None, options: PlanOptions | None = None
 ) -> ProgramProblem:
     """The memory problem of a program in its present order.
 
@@ -169,13 +169,13 @@ def problem_of(
     chosen = options or PlanOptions()
     live = Liveness(program, policy)
     device = chosen.device or _main_device(live)
-    builder = _Builder(live, chosen, device)
-    tenants = tuple(builder.tenants())
+    builder = _ProblemBuilder(live, chosen, device)
+    suballocations = tuple(builder.suballocations())
     alignment = chosen.alignment or alignment_for(device)
     return ProgramProblem(
         live=live,
         options=chosen,
-        tenants=tenants,
+        suballocations=suballocations,
         hosts=tuple(builder.hosts()),
         outputs=tuple(sorted(builder.outputs, key=builder.declared.__getitem__)),
         elsewhere=tuple(builder.elsewhere),
@@ -189,8 +189,8 @@ def alignment_for(device: str) -> int:
     return CPU_ALIGNMENT if device.partition(":")[0] == "cpu" else GPU_ALIGNMENT
 
 
-class _Builder:
-    """The lives of one program, cut into tenants and hosts."""
+class _ProblemBuilder:
+    """The lives of one program, cut into suballocations and hosts."""
 
     def __init__(self, live: Liveness, options: PlanOptions, device: str) -> None:
         program = live.program
@@ -213,20 +213,20 @@ class _Builder:
             last = place[life.last] + 1 if s.freeable else self.end
             self.lives[s.name] = first, max(last, first + 1)
         self.outputs = given & self.lives.keys()
-        self.heirs = live.heirs()
+        self.reused_by = live.in_place_reuse()
 
-    def tenants(self) -> Iterator[Tenant]:
+    def suballocations(self) -> Iterator[Suballocation]:
         """Every storage that gets a place, chains of hand-overs as groups."""
-        takers = set(self.heirs.values())
+        takers = set(self.reused_by.values())
         for name in self.lives:
             if name in takers:
                 continue  # it comes with the one that it takes over from
             chain = [name]
-            while chain[-1] in self.heirs:
-                chain.append(self.heirs[chain[-1]])
+            while chain[-1] in self.reused_by:
+                chain.append(self.reused_by[chain[-1]])
             yield from self._chain(chain)
 
-    def _chain(self, chain: list[str]) -> Iterator[Tenant]:
+    def _chain(self, chain: list[str]) -> Iterator[Suballocation]:
         root, last = chain[0], chain[-1]
         if last in self.outputs:
             chain = chain[:-1]
@@ -240,16 +240,16 @@ class _Builder:
                 return
         if root in self.inputs:
             if len(chain) > 1:
-                # The rest of its bytes is in use while the first heir is written.
+                # The rest of its bytes is in use while the first that reuses it is written.
                 yield from self._group(chain, root)
             return
         yield from self._group(chain, None)
 
-    def _group(self, chain: list[str], host: str | None) -> Iterator[Tenant]:
+    def _group(self, chain: list[str], host: str | None) -> Iterator[Suballocation]:
         group = chain[0] if len(chain) > 1 else None
         for name in chain:
             lower, upper = self.lives[name]
-            yield Tenant(name, lower, upper, group, host)
+            yield Suballocation(name, lower, upper, group, host)
 
     def _lives_in_output(self, chain: list[str], output: str) -> bool:
         """Whether an output takes in all that hands over to it: asked for, and fits at any size."""
@@ -265,7 +265,7 @@ class _Builder:
 
     def hosts(self) -> Iterator[HostMemory]:
         """The memory of others that temporaries may use, and when."""
-        bound = {t.host for t in self.tenants() if t.host is not None}
+        bound = {t.host for t in self.suballocations() if t.host is not None}
         for name, (lower, upper) in self.lives.items():
             if name in bound:
                 yield HostMemory(name, 0, self.end)  # its own life is a block in it

@@ -12,7 +12,7 @@ from random import Random
 
 from treadle.memory.engine import Engine
 from treadle.memory.line import Line, top_of
-from treadle.memory.search import Budget
+from treadle.memory.search import SearchBudget
 
 MOST_WORK = 2_000_000
 """Items placed, over all steps: a large problem gets fewer steps."""
@@ -25,7 +25,7 @@ def improved(
     offsets: list[int],
     enough: int,
     steps: int,
-    budget: Budget,
+    budget: SearchBudget,
     seed: int = 0,
 ) -> list[int]:
     """Addresses that are at most as high, after so many steps or when `enough` is reached."""

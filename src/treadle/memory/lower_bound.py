@@ -17,7 +17,7 @@ from treadle.memory.line import Item, Line, line_of
 from treadle.memory.problem import Problem
 
 
-class Bound(NamedTuple):
+class LowerBound(NamedTuple):
     """A height that no plan can be below, and the time at which that is so."""
 
     height: int
@@ -29,13 +29,13 @@ def lower_bound(problem: Problem) -> int:
     return bound_of(line_of(problem)).height
 
 
-def bound_of(line: Line) -> Bound:
+def bound_of(line: Line) -> LowerBound:
     """The best of all bounds for a line, with the first time it is reached."""
-    best = Bound(0, line.times[0] if line.times else 0)
+    best = LowerBound(0, line.times[0] if line.times else 0)
     for heights in (live_heights(line), _rounded_heights(line), _fixed_heights(line)):
         for section, height in enumerate(heights):
             if height > best.height:
-                best = Bound(height, line.times[section])
+                best = LowerBound(height, line.times[section])
     return best
 
 
@@ -113,7 +113,7 @@ def _fixed_heights(line: Line) -> list[int]:
     smallest = _smallest(line, loose)
     here: list[list[tuple[int, int]]] = [[] for _ in line.times]
     for item in walls:
-        assert item.fixed is not None
+        assert item.fixed is not None, "a wall is an item whose place is fixed"
         start = item.fixed - line.arena.base
         for first, last in item.spans:
             for section in range(first, last):

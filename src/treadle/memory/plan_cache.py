@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from threading import Lock
 
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import LivenessPolicy
 from treadle.core.context import Ctx
 from treadle.core.errors import UsageError
 from treadle.ir.program import Program
@@ -47,7 +47,7 @@ class PlanCache:
         self,
         program: Program,
         *,
-        policy: Policy | None = None,
+        policy: LivenessPolicy | None = None,
         options: PlanOptions | None = None,
         steps: int = STEPS,
         effort: str = "balanced",

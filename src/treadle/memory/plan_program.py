@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from treadle.analysis.liveness import PeakPoint, Policy
+from treadle.analysis.liveness import LivenessPolicy, PeakPoint
 from treadle.analysis.timeline import Storage
 from treadle.core.context import Ctx
 from treadle.ir.program import Program
@@ -105,7 +105,7 @@ class PlannedProgram:
 def plan_program(
     program: Program,
     *,
-    policy: Policy | None = None,
+    policy: LivenessPolicy | None = None,
     options: PlanOptions | None = None,
     sizes: Mapping[str, int] | None = None,
     seconds: float | None = None,
@@ -148,31 +148,31 @@ def breakdown_of(of: ProgramProblem, plan: Plan) -> tuple[LiveAtPeak, ...]:
     rank = {m: k for k, step in enumerate(live.timeline.order()) for m in step}
     users = {s.name: s for s, _ in live.timeline.lives()}
     lives = {s.name: life for s, life in live.timeline.lives()}
-    heirs = live.heirs()
+    reused_by = live.in_place_reuse()
     # Without steps there are only the inputs that the caller keeps.
     here = -1 if at is None else rank[at]
     kept = [s for s in users.values() if lives[s.name].bytes]
     rows = []
     for s in kept if at is None else live.timeline.live_during(at):
         chain = [s.name]
-        while chain[-1] in heirs:
-            chain.append(heirs[chain[-1]])
+        while chain[-1] in reused_by:
+            chain.append(reused_by[chain[-1]])
         touches = sorted({rank[u] for name in chain for u in _touching(users[name])})
-        tenant = s.name
+        holder = s.name
         for name in chain:
             first = lives[name].first
             if first is not None and rank[first] <= here:
-                tenant = name
+                holder = name
         first, last = lives[s.name].first, lives[chain[-1]].last
         is_kept = not users[chain[-1]].freeable
         rows.append(
             LiveAtPeak(
-                storage=tenant,
+                storage=holder,
                 bytes=s.bytes,
                 producer=None if first is None else live.name_of(first),
                 last_use=None if is_kept or last is None else live.name_of(last),
                 idle=_idle(touches, here, len(of.steps)),
-                place=plan.placements.get(tenant),
+                place=plan.placements.get(holder),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.storage)))

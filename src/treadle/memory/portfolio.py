@@ -107,7 +107,7 @@ def solve(
     nodes = EFFORTS[effort].nodes if steps is None else steps
     deadline = None if seconds is None else began + seconds
     options = ctx.options if ctx else Options.from_env()
-    budget = search.Budget(nodes, deadline)
+    budget = search.SearchBudget(nodes, deadline)
     line = line_of(problem)
     parts = [_Part(part, numbers) for part, numbers in split(line)]
     _greedy(line, parts, EFFORTS[effort], LazyEngine(line, options), budget)
@@ -186,7 +186,7 @@ def _enough(parts: list[_Part], aim: int) -> int:
 
 
 def _greedy(
-    line: Line, parts: list[_Part], effort: Effort, engine: Engine, budget: search.Budget
+    line: Line, parts: list[_Part], effort: Effort, engine: Engine, budget: search.SearchBudget
 ) -> None:
     """Every order over the whole line; each part keeps its own best."""
     began = monotonic()
@@ -200,7 +200,7 @@ def _greedy(
             return
 
 
-def _each_part(parts: list[_Part], effort: Effort, budget: search.Budget, aim: _Aim) -> None:
+def _each_part(parts: list[_Part], effort: Effort, budget: search.SearchBudget, aim: _Aim) -> None:
     """Improvement and search for the parts that stand out, the highest first."""
     for part in sorted(parts, key=lambda part: -part.height):
         enough = _enough(parts, aim.enough)
@@ -220,11 +220,11 @@ def _each_part(parts: list[_Part], effort: Effort, budget: search.Budget, aim: _
 
 
 def _quick_search(
-    part: _Part, engine: Engine, enough: int, budget: search.Budget, aim: _Aim
+    part: _Part, engine: Engine, enough: int, budget: search.SearchBudget, aim: _Aim
 ) -> bool:
     """Whether a short search meets what is enough: the common case, and quicker than improving."""
     began = monotonic()
-    short = search.Budget(min(QUICK_NODES, budget.nodes), budget.deadline)
+    short = search.SearchBudget(min(QUICK_NODES, budget.nodes), budget.deadline)
     given = short.nodes
     answer = search.find(part.line, engine, enough, short, aim.seed)
     budget.nodes -= given - short.nodes
@@ -235,7 +235,9 @@ def _quick_search(
     return answer.offsets is not None
 
 
-def _search(part: _Part, engine: Engine, enough: int, budget: search.Budget, aim: _Aim) -> None:
+def _search(
+    part: _Part, engine: Engine, enough: int, budget: search.SearchBudget, aim: _Aim
+) -> None:
     """Exact search: first for any plan within the capacity, then for lower ones."""
     began = monotonic()
     if aim.capacity is not None and (part.offsets is None or part.height > aim.capacity):

@@ -26,7 +26,7 @@ MOST_ITEMS = 5000
 
 
 @dataclass(slots=True)
-class Budget:
+class SearchBudget:
     """Nodes and time that are left; time only ever cuts off, it decides nothing else."""
 
     nodes: int
@@ -58,7 +58,7 @@ class Answer:
     offsets: list[int] | None = None
 
 
-def find(line: Line, engine: Engine, height: int, budget: Budget, seed: int = 0) -> Answer:
+def find(line: Line, engine: Engine, height: int, budget: SearchBudget, seed: int = 0) -> Answer:
     """Look for a plan whose arena is at most `height` high, until the budget is spent."""
     used = walks = 0
     if len(line.items) > MOST_ITEMS:
@@ -80,7 +80,7 @@ def find(line: Line, engine: Engine, height: int, budget: Budget, seed: int = 0)
 
 
 def lower(
-    line: Line, engine: Engine, bound: int, offsets: list[int], budget: Budget, seed: int = 0
+    line: Line, engine: Engine, bound: int, offsets: list[int], budget: SearchBudget, seed: int = 0
 ) -> Iterator[tuple[int, list[int] | None]]:
     """Yield (bound, addresses) whenever a higher bound is proven or a lower plan is found.
 
@@ -95,7 +95,7 @@ def lower(
         hoped = low  # below this, heights were tried in this round without an answer
         target = low
         while hoped < high and not budget.is_spent:
-            part = Budget(min(share, budget.nodes), budget.deadline)
+            part = SearchBudget(min(share, budget.nodes), budget.deadline)
             before = part.nodes
             answer = find(line, engine, target, part, seed)
             budget.nodes -= before - part.nodes

@@ -254,7 +254,7 @@ class _State:
             except StopIteration as done:
                 stack.pop()
                 told = done.value
-        assert told is not None
+        assert told is not None, "the walk ends with an outcome"
         return told
 
     def is_over(self) -> bool:
@@ -268,7 +268,7 @@ class _State:
     def solve_parts(self, x: int, y: int) -> _Walk:
         for start, reach in self.parts(x, y):
             outcome = yield start, reach, True
-            assert outcome is not None
+            assert outcome is not None, "the walk is resumed with an outcome"
             if outcome != SOLVED:
                 return outcome
         return SOLVED

@@ -91,7 +91,7 @@ def _room(block: Block, place: Place, size: int, pool: Pool | None) -> Iterator[
 
 def _covered(start: int, stop: int, pool: Pool | None) -> bool:
     """Whether the pool is free from start to stop; free ranges may touch."""
-    assert pool is not None
+    assert pool is not None, "a block lies in a pool that there is"
     for low, high in pool.free:
         if low <= start < high:
             start = high

@@ -94,7 +94,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedSteps:
     """Steps `first` to `last`, both included, that can be recorded once and replayed."""
 
     first: int
@@ -110,7 +110,7 @@ class LaunchPlan:
     memory: tuple[DeviceMemory, ...]
     """One for each device, the one with the most bytes first."""
     streams: tuple[Stream, ...] = (Stream(0, "cpu"),)
-    recordings: tuple[Recording, ...] = ()
+    recordings: tuple[RecordedSteps, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -17,7 +17,7 @@ from treadle.runtime.launch_plan import (
     ClearStep,
     LaunchPlan,
     LaunchStep,
-    Recording,
+    RecordedSteps,
     Step,
     Stream,
     TakeStep,
@@ -59,7 +59,7 @@ def plan_from_json(data: Mapping[str, Any]) -> LaunchPlan:
             steps=tuple([_step_from_json(one) for one in data["steps"]]),
             memory=tuple([_memory_from_json(one) for one in data["memory"]]),
             streams=tuple([Stream(**one) for one in data["streams"]]),
-            recordings=tuple([Recording(**one) for one in data["recordings"]]),
+            recordings=tuple([RecordedSteps(**one) for one in data["recordings"]]),
             sizes=dict(data["sizes"]),
         )
     except (KeyError, TypeError, ValueError) as e:
@@ -98,7 +98,9 @@ def _memory_from_json(data: Mapping[str, Any]) -> DeviceMemory:
 
 
 def _step_from_json(data: Mapping[str, Any]) -> Step:
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "kind"}
+    fields: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "kind"
+    }
     return KINDS[data["kind"]](**fields)
 
 

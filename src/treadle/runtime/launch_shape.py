@@ -15,6 +15,7 @@ from treadle.analysis.live_table import live_table
 from treadle.codegen.host import HostProgram
 from treadle.index import Symbol, evaluate
 from treadle.ir.effects import effects
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import (
     Call,
     Collective,
@@ -36,13 +37,12 @@ from treadle.runtime.launch_plan import (
     CallStep,
     ClearStep,
     LaunchStep,
-    Recording,
+    RecordedSteps,
     Step,
     Stream,
     TakeStep,
     WaitStep,
 )
-from treadle.runtime.placed_layout import PlacedLayout
 from treadle.runtime.run_facts import NO_FACTS, PLAIN_CALL, CallFacts, ResultsAre, RunFacts
 from treadle.schedule.partition import can_be_recorded
 
@@ -81,7 +81,7 @@ class LaunchShape:
         return tuple(_Steps(self.host, {s.device: s.number for s in self.streams}).all())
 
     @cached_property
-    def recordings(self) -> tuple[Recording, ...]:
+    def recordings(self) -> tuple[RecordedSteps, ...]:
         """Runs of steps that a device can record and replay."""
         if all(s.device.startswith("cpu") for s in self.streams):
             return ()
@@ -91,7 +91,7 @@ class LaunchShape:
         for is_recorded, run in runs:
             places = [k for k, _ in run]
             if is_recorded:
-                found.append(Recording(places[0], places[-1]))
+                found.append(RecordedSteps(places[0], places[-1]))
         return tuple(found)
 
     def facts_of(self, op: Operation) -> CallFacts | None:

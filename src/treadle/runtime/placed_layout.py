@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from treadle.index import Expr, Symbol, evaluate
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Program
 from treadle.ir.types import BufferKind, Layout
-
-
-class PlacedLayout(NamedTuple):
-    """A layout in numbers."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    @property
-    def reach(self) -> int:
-        """How many elements of its memory a tensor needs; an empty one still has its offset."""
-        if 0 in self.sizes:
-            return max(self.offset, 0)
-        pairs = zip(self.sizes, self.strides, strict=True)
-        return self.offset + 1 + sum((n - 1) * s for n, s in pairs if s > 0)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the elements lie row by row without gaps."""
-        step = 1
-        for n, s in zip(reversed(self.sizes), reversed(self.strides), strict=True):
-            if n != 1 and s != step:
-                return False
-            step *= n
-        return self.offset == 0
 
 
 def layouts_at(program: Program, values: Mapping[Symbol, int]) -> dict[str, PlacedLayout]:

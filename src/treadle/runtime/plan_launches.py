@@ -14,13 +14,14 @@ from typing import TypeAlias
 
 from treadle.core.context import Ctx
 from treadle.index import Symbol, hint
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Program
 from treadle.runtime.arena import Placement, plan_layout, stacked_layout
 from treadle.runtime.device_memory import DeviceMemory, Role, StorageLife
 from treadle.runtime.launch_plan import LaunchPlan
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.place_storages import in_place_chains, place_storages
-from treadle.runtime.placed_layout import PlacedLayout, layouts_at
+from treadle.runtime.placed_layout import layouts_at
 
 Lives: TypeAlias = Mapping[str, StorageLife]
 PlaceDevice: TypeAlias = Callable[[str, Lives], DeviceMemory]

@@ -17,7 +17,7 @@ from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Group, Program
-from treadle.schedule.placing import Place, Placer
+from treadle.schedule.placing import Placer, Placing
 from treadle.schedule.policy import Policy
 
 
@@ -78,7 +78,7 @@ class Board:
             return no("FUS013", limit=self.policy.max_moves)
         free, limit = self.limit(), self.limit(worth)
         lowest: int | None = None
-        best: Place | None = None
+        best: Placing | None = None
         for place in places:
             # A look before the trial pays off only where trials fail now and then.
             if limit is not None and 8 * self._refused > self._tried:

@@ -49,7 +49,7 @@ def _readers_in_rows(kernels: list[KernelDraft], deps: Dependences) -> Iterator[
             for t in kernel.touches.get(storage, ()):
                 if t.is_write:
                     continue
-                # Walks of the same addresses in another order may be made alike.
+                # Maps to the same addresses in another order may be made alike.
                 for way in _ways(t, kernel):
                     row = (version, *way)
                     before = last.get(row)
@@ -59,4 +59,4 @@ def _readers_in_rows(kernels: list[KernelDraft], deps: Dependences) -> Iterator[
 
 
 def _ways(t: Touch, kernel: KernelDraft) -> Iterator[tuple[object, ...]]:
-    yield t.path, t.level, t.computed, kernel.space.total
+    yield t.access_map, t.level, t.computed, kernel.space.total

@@ -227,7 +227,7 @@ class Search:
 
     def merge(self, first: int, second: int, pair: Pair) -> None:
         """Make one kernel of two that the timeline already holds as one."""
-        assert pair.space is not None
+        assert pair.space is not None, "kernels are merged after a common space was found"
         kept, gone = self.board.join(first, second)
         self.kernels[kept].absorb(self.kernels[gone], pair.space)
         self.version[kept] += 1

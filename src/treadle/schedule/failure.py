@@ -18,10 +18,16 @@ class PipelineError(TreadleError):
     """A pass failed; the notes show where and how to run it again."""
 
     def __init__(
-        self, message: str, code: str, notes: Sequence[str], violations: Sequence[Violation] = ()
+        self,
+        message: str,
+        code: str,
+        notes: Sequence[str],
+        violations: Sequence[Violation] = (),
+        again: str | None = None,
     ) -> None:
-        super().__init__(message, code=code, notes=notes)
-        self.violations = tuple(violations)
+        """`again`: how to run what failed once more, if that could be written down."""
+        super().__init__(message, code=code, notes=[*notes, *([again] if again else [])])
+        self.violations, self.again = tuple(violations), again
 
 
 def describe_failure(

@@ -15,7 +15,7 @@ from treadle.ir.program import Loop, Operation, Program
 from treadle.kernel.common_loops import can_be_a_part
 from treadle.kernel.space import ONE, Space, quotient, space_of
 from treadle.schedule.open_calls import call_touches, opens, result_space
-from treadle.schedule.touches import Touch, outer_walk
+from treadle.schedule.touches import Touch, outer_access_map
 
 
 class KernelDraft:
@@ -88,30 +88,30 @@ class KernelDraft:
 
 
 def _meaning(t: Touch) -> object:
-    if t.path is None:
+    if t.access_map is None:
         return (t.is_write, t.mode, t.computed) if t.computed is not None else t
-    return t.is_write, t.mode, t.level, t.path, t.access.width
+    return t.is_write, t.mode, t.level, t.access_map, t.access.width
 
 
 def same_point(a: Touch, b: Touch) -> bool:
     """Whether two accesses of one kernel touch each address at the same point.
 
     Accesses of different levels do if the finer one stays on one address while the coarser level
-    does, and the walks over the coarser level are equal.
+    does, and the access maps over the coarser level are equal.
     """
-    if a.is_indirect or b.is_indirect or a.path is None or b.path is None:
+    if a.is_indirect or b.is_indirect or a.access_map is None or b.access_map is None:
         return False
     if a.access.width != b.access.width:
         return False  # the same index of a narrower view is another place
     if a.level is b.level:
-        return a.path is b.path
+        return a.access_map is b.access_map
     coarse, fine = (a, b) if _is_coarser(a.level, b.level) else (b, a)
-    assert fine.domain is not None
-    assert fine.access.map is not None
+    assert fine.domain is not None, "what has an access map has a domain"
+    assert fine.access.map is not None, "what has an access map is an access by index"
     if coarse.level.value == 0:
         return False  # it never happens
     inner = quotient(fine.level, coarse.level)
-    return outer_walk(fine.domain, fine.access.map.index, inner) is coarse.path
+    return outer_access_map(fine.domain, fine.access.map.index, inner) is coarse.access_map
 
 
 def _is_coarser(a: Expr, b: Expr) -> bool:
@@ -129,7 +129,7 @@ def rebuilt(kernel: KernelDraft, ops: Sequence[Loop], program: Program) -> Kerne
             found = one
         else:
             found.absorb(one, kernel.space)
-    assert found is not None
+    assert found is not None, "a group has members"
     found.name = kernel.name
     return found
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.ir.program import Program
 
 
 @dataclass
-class Row:
+class LastUseRow:
     """One operation's line of the table; storages in order of declaration."""
 
     op: str
@@ -28,23 +28,23 @@ class Row:
     """Storage written here -> the storage that dies here and whose memory it takes."""
 
 
-def last_uses(program: Program, policy: Policy | None = None) -> list[Row]:
+def last_uses(program: Program, policy: LivenessPolicy | None = None) -> list[LastUseRow]:
     """The table of a program, one row per operation, in order.
 
     Storages that live only inside one kernel are in no row: they need no memory.
     """
     live = Liveness(program, policy)
-    rows = {op.name: Row(op.name) for op in program.ops}
+    rows = {op.name: LastUseRow(op.name) for op in program.ops}
     owner = {leaf.name: op.name for op in program.ops for leaf in op.leaves}
     owner.update({op.name: op.name for op in program.ops})
-    heirs = live.heirs()
+    reused_by = live.in_place_reuse()
     for r in live.ranges():
         if r.block is None:
             continue
         if r.first is not None:
             rows[owner[r.first]].begins.append(r.storage)
-        if r.last is not None and (r.freed or r.storage in heirs):
+        if r.last is not None and (r.freed or r.storage in reused_by):
             rows[owner[r.last]].dies.append(r.storage)
-        if r.storage in heirs and r.last is not None:
-            rows[owner[r.last]].in_place[heirs[r.storage]] = r.storage
+        if r.storage in reused_by and r.last is not None:
+            rows[owner[r.last]].in_place[reused_by[r.storage]] = r.storage
     return list(rows.values())

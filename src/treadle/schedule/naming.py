@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from treadle.core.unused import unused_name
 from treadle.ir.program import (
     Call,
     Foreach,
@@ -38,13 +39,7 @@ class JoinedNames:
 
     def of(self, members: Iterable[Operation]) -> str:
         """The name of a group, different from all given before."""
-        stem = name = "_".join(m.name for m in members)
-        count = 1
-        while name in self._taken:
-            count += 1
-            name = f"{stem}_{count}"
-        self._taken.add(name)
-        return name
+        return unused_name("_".join(m.name for m in members), self._taken)
 
 
 def kernel_names(program: Program) -> dict[str, str]:
@@ -87,7 +82,7 @@ def _told(op: Operation) -> Iterator[tuple[str, float]]:
         elif isinstance(leaf, Loop):
             for at in leaf.body.walk():
                 if at.stmt.op == "reduce":
-                    yield str(at.stmt.attrs[0]), 1e6
+                    yield str(at.stmt.attr("kind")), 1e6
                 elif at.stmt.op not in PLAIN:
                     yield at.stmt.op, at.stmt.definition.work
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from treadle.index import Domain, Expr, Symbol, substitute
 from treadle.index.expr import IntLike
 from treadle.ir.body import Body, Numbered, Stmt
-from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
 from treadle.ir.reduced import reduced_once
+from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import infer_types
 from treadle.schedule.two_stages import EXACT, fresh_loop
@@ -25,7 +25,7 @@ from treadle.schedule.two_stages import EXACT, fresh_loop
 def as_one_stage(first: Loop, second: Loop, buffer: Buffer, program: Program) -> Loop | None:
     """`second` with the reduction that `first` makes inside it; None if they do not fit."""
     made, taken = _only_reduction(first.body), _only_reduction(second.body)
-    if made is None or taken is None or made.stmt.attrs[0] != taken.stmt.attrs[0]:
+    if made is None or taken is None or made.stmt.attr("kind") != taken.stmt.attr("kind"):
         return None
     if not reduced_once(first.body) or not reduced_once(second.body):
         return None
@@ -49,23 +49,17 @@ def _merged(
         new = fresh_loop(v.name, Body(second.domain, Domain([*second.reduce.items(), *pairs]), ()))
         loops[v] = new
         pairs.append((new, n))
-    copier = Copier()
-    names: dict[int, int] = {}
-    for at in first.walk():
-        if not at.depth and at.stmt.op != "store":
-            copier.copy((at.stmt,), names, [at.number or 0], loops)
-    assert made.number is not None
-    total = names[made.number]
-    names = {}
-    for at in second.walk():
-        if at.depth or at.number == taken.stmt.args[0]:
-            continue
-        if at.number == taken.number and at.number is not None:
-            names[at.number] = total
-        else:
-            copier.copy((at.stmt,), names, [at.number or 0], {})
+    rewriter = Rewriter()
+    inside = BodySource(rewriter, loops)
+    inside.take([s for s in first.stmts if s.op != "store"])
+    assert made.number is not None, "a reduction has a value"
+    assert taken.number is not None, "a reduction has a value"
+    # The load of the partial results and their reduction are what `made` is now.
+    around = BodySource(rewriter, without={taken.stmt.args[0], taken.number})
+    around.numbers[taken.number] = inside.numbers[made.number]
+    around.take(second.stmts)
     reduce = Domain([*second.reduce.items(), *pairs])
-    return Body(second.domain, reduce, tuple(copier.blocks[0]))
+    return Body(second.domain, reduce, rewriter.stmts)
 
 
 def _only_reduction(body: Body) -> Numbered | None:
@@ -93,14 +87,14 @@ def _load_of(body: Body, taken: Numbered, buffer: str) -> Expr | None:
 
 def _is_exact(made: Numbered, taken: Numbered, first: Loop, second: Loop, program: Program) -> bool:
     """Whether one reduction gives what two give, bit for bit."""
-    assert made.number is not None
-    assert taken.number is not None
+    assert made.number is not None, "a reduction has a value"
+    assert taken.number is not None, "a reduction has a value"
     one = infer_types(first.body, program.by_name)[made.number]
     other = infer_types(second.body, program.by_name)[taken.number]
     (store,) = first.body.stores()
     if one is not other or program.by_name[store[0]].dtype is not one:
         return False
-    kind = str(made.stmt.attrs[0])
+    kind = str(made.stmt.attr("kind"))
     if kind in EXACT:
         return True
     if kind not in ("sum", "prod") or not isinstance(one, DType):
@@ -114,9 +108,9 @@ def _is_exact(made: Numbered, taken: Numbered, first: Loop, second: Loop, progra
 def _rounds(stmt: Stmt, program: Program) -> bool:
     """Whether a use of an f64 value keeps only the digits of a narrower type."""
     if stmt.op == "cast":
-        to = stmt.attrs[0]
+        to = stmt.attr("dtype")
         return isinstance(to, DType) and to.is_float and to.bits < 64
     if stmt.op != "store":
         return False
-    to = program.by_name[str(stmt.attrs[0])].dtype
+    to = program.by_name[stmt.buffer].dtype
     return to.is_float and to.bits < 64

@@ -1,4 +1,4 @@
-"""Calls that take pointwise work into their kernel: how their operands and result are walked.
+"""Calls that take pointwise work into their kernel: in which order operands and result are touched.
 
     template product (a, b) writes (c)       c: every element once, in the order of its layout
     loop     act     y[i] = relu(c[i])       may follow each element of c: an epilogue

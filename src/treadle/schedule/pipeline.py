@@ -128,16 +128,18 @@ def _failed(
     names = [p.name for p in passes[number - 1 :]]
     folder = ctx.options.dump or "."
     notes = describe_failure(step, [p.name for p in passes[: number - 1]], after, bad, error)
+    again = None
     try:
         file = write_reproducer(folder, before, names, _from(number, ctx.options), what)
-        notes.append(f"reproduce with: treadle replay {file}")
+        again = f"reproduce with: treadle replay {file}"
         ctx.journal.emit("artifact", name="reproducer", path=file)
     except OSError as e:
         notes.append(f"no reproducer: {folder} cannot be written ({e.strerror})")
     if isinstance(error, TreadleError) and error.code is not None:
         notes.append(f"cause: {error.code}, see treadle explain {error.code}")
     head = "raised" if error is not None else f"broke stage {step.after.value}"
-    return PipelineError(f"pass '{step.name}' (number {number}) {head}: {what}", code, notes, bad)
+    message = f"pass '{step.name}' (number {number}) {head}: {what}"
+    return PipelineError(message, code, notes, bad, again)
 
 
 def _from(number: int, options: Options) -> Options:

@@ -16,7 +16,7 @@ from treadle.analysis.timeline import LifeError, Mark, Timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placing:
     """Stand where `at` stands, after moving `moved` (in order) behind or before it."""
 
     at: int
@@ -32,20 +32,20 @@ class Placer:
     def __init__(self, order: MergeOrder, timeline: Timeline, limit: int) -> None:
         self.order, self.timeline, self.limit = order, timeline, limit
 
-    def places(self, first: int, second: int) -> list[Place]:
+    def places(self, first: int, second: int) -> list[Placing]:
         """The possible places, the one with fewer moves first; none if too much stands between."""
         if self.timeline.follows(first, second):
             nothing: tuple[int, ...] = ()
-            both = (Place(second, nothing, behind=True), Place(first, nothing, behind=False))
+            both = (Placing(second, nothing, behind=True), Placing(first, nothing, behind=False))
             # The larger kernel should stay where it is: the other's members are what moves.
             return list(both if self.order.size(second) >= self.order.size(first) else both[::-1])
         found = []
         later = self._between(first, second, self.order.successors, forward=True)
         if later is not None:
-            found.append(Place(second, tuple(later), behind=True))
+            found.append(Placing(second, tuple(later), behind=True))
         earlier = self._between(second, first, self.order.predecessors, forward=False)
         if earlier is not None:
-            found.append(Place(first, tuple(earlier), behind=False))
+            found.append(Placing(first, tuple(earlier), behind=False))
         # The larger kernel should stay where it is: the other's members are what moves.
         size = self.order.size
         found.sort(key=lambda p: (len(p.moved), -size(p.at)))
@@ -77,7 +77,7 @@ class Placer:
         return sorted(steps, key=self.timeline.order_key)
 
     def try_at(
-        self, first: int, second: int, place: Place, drop_internal: bool = True
+        self, first: int, second: int, place: Placing, drop_internal: bool = True
     ) -> Mark | None:
         """Move and merge on the timeline; the mark undoes it. None if a life would run back."""
         timeline = self.timeline

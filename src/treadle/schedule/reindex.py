@@ -21,11 +21,11 @@ from treadle.schedule.touches import Touch, as_set
 
 def can_align(a: Touch, b: Touch) -> bool:
     """Whether the two walk through the same addresses, once each, only in another order."""
-    if a.path is None or b.path is None or a.level is not b.level:
+    if a.access_map is None or b.access_map is None or a.level is not b.level:
         return False
     if a.access.width != b.access.width:
         return False
-    return a.path is not b.path and as_set(a.path) is as_set(b.path)
+    return a.access_map is not b.access_map and as_set(a.access_map) is as_set(b.access_map)
 
 
 def aligned(ops: list[Loop], path: Touch, goal: Touch) -> list[Loop] | None:
@@ -34,8 +34,8 @@ def aligned(ops: list[Loop], path: Touch, goal: Touch) -> list[Loop] | None:
     None if the address cannot be inverted, or if the new indices would need divisions that the old
     ones did not have.
     """
-    assert path.access.map is not None
-    assert goal.access.map is not None
+    assert path.access.map is not None, "only accesses by index are asked about"
+    assert goal.access.map is not None, "only accesses by index are asked about"
     wanted = goal.access.map
     new = Domain([(loop(f"i{k}"), n) for k, n in enumerate(wanted.domain.extents)])
     names: dict[Symbol, IntLike] = dict(zip(wanted.domain.vars, new.vars, strict=True))
@@ -76,7 +76,7 @@ def _position(domain: Domain, values: tuple[Expr, ...]) -> Expr:
     total: Expr | None = None
     for n, value in zip(domain.extents, values, strict=True):
         total = value if total is None else mul(total, n) + value
-    assert total is not None
+    assert total is not None, "there is at least one loop"
     return total
 
 

@@ -1,13 +1,13 @@
-"""How a loop walks through a buffer, in a form that decides whether two loops meet at one point.
+"""How a loop goes through a buffer, in a form that decides whether two loops meet at one point.
 
-A touch has a level, the number of points at which it happens, and a path, the addresses in the
-order of those points:
+A touch has a level, the number of points at which it happens, and an access map, the addresses in
+the order of those points:
 
-    x[16*i + j]   for i in 8, reduce j in 16        level 128, path c0
-    x[i]          at every j                        level 8, path c0
+    x[16*i + j]   for i in 8, reduce j in 16        level 128, map c0
+    x[i]          at every j                        level 8, map c0
 
-Two accesses meet at the same point if their levels and paths are equal. Accesses of different
-levels do if the finer one does not move within a point of the coarser: see `outer_walk`.
+Two accesses meet at the same point if their levels and maps are equal. Accesses of different
+levels do if the finer one does not move within a point of the coarser: see `outer_access_map`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from treadle.index import Domain, Expr, IndexMap, hint
 from treadle.index.expr import mul
 from treadle.ir.program import Loop, Program
 from treadle.kernel.space import ONE
-from treadle.schedule.data_walks import data_key
+from treadle.schedule.data_accesses import data_key
 
 
 class Touch:
     """One access of a loop that may be fused."""
 
     __slots__ = (
-        "access", "bytes", "computed", "domain", "is_indirect", "is_write", "level", "mode",
-        "path", "storage",
+        "access", "access_map", "bytes", "computed", "domain", "is_indirect", "is_write",
+        "level", "mode", "storage",
     )  # fmt: skip
 
     def __init__(self, access: Access, op: Loop, program: Program) -> None:
@@ -37,7 +37,7 @@ class Touch:
         self.mode = access.mode
         self.is_indirect = access.map is None or access.is_indirect
         self.domain: Domain | None = None
-        self.path: IndexMap | None = None
+        self.access_map: IndexMap | None = None
         self.computed: object | None = None
         """For an address that comes from data: how it is computed."""
         body = op.body
@@ -50,7 +50,7 @@ class Touch:
                 varies = not index.free.isdisjoint(body.reduce.vars)
                 self.domain = body.space if varies or not len(body.reduce) else body.domain
                 self.level = self.domain.numel
-                self.path = walk(self.domain, index)
+                self.access_map = access_map(self.domain, index)
         self.bytes = _bytes(access, program)
 
     @classmethod
@@ -60,12 +60,12 @@ class Touch:
         touch.access, touch.storage = access, access.storage
         touch.is_write, touch.mode = access.is_write, access.mode
         touch.is_indirect = access.map is None
-        touch.computed = touch.domain = touch.path = None
+        touch.computed = touch.domain = touch.access_map = None
         touch.level = program.by_name[access.buffer].numel
         if access.map is not None:
             touch.domain = access.map.domain
             touch.level = touch.domain.numel
-            touch.path = walk(touch.domain, access.map.index)
+            touch.access_map = access_map(touch.domain, access.map.index)
         touch.bytes = _bytes(access, program)
         return touch
 
@@ -85,8 +85,8 @@ def _bytes(access: Access, program: Program) -> int:
 
 
 @lru_cache(maxsize=65536)
-def walk(domain: Domain, index: Expr) -> IndexMap:
-    """The addresses of an access in order, in normal form: equal walks are equal objects."""
+def access_map(domain: Domain, index: Expr) -> IndexMap:
+    """The addresses of an access in order, in normal form: equal maps are one object."""
     return _interned(IndexMap(domain, (index,)).sequence_form())
 
 
@@ -96,8 +96,8 @@ def _interned(m: IndexMap) -> IndexMap:
 
 
 @lru_cache(maxsize=65536)
-def outer_walk(domain: Domain, index: Expr, r: Expr) -> IndexMap | None:
-    """The walk over what is left of `domain` without its innermost `r` steps.
+def outer_access_map(domain: Domain, index: Expr, r: Expr) -> IndexMap | None:
+    """The access map over what is left of `domain` without its innermost `r` steps.
 
     None if the address differs within them, or if the loops are not cut there.
     """
@@ -114,16 +114,16 @@ def outer_walk(domain: Domain, index: Expr, r: Expr) -> IndexMap | None:
     if not index.free.isdisjoint(domain.vars[at + 1 :]):
         return None
     pairs = list(domain.items())[: len(kept)]
-    return walk(Domain(pairs), index)
+    return access_map(Domain(pairs), index)
 
 
 @lru_cache(maxsize=65536)
 def visits_once(m: IndexMap) -> bool:
-    """Whether a walk touches each address at one point only."""
+    """Whether an access map touches each address at one point only."""
     return m.is_injective()
 
 
 @lru_cache(maxsize=65536)
 def as_set(m: IndexMap) -> IndexMap:
-    """The addresses of a walk without their order."""
+    """The addresses of an access map without their order."""
     return _interned(m.set_form())

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from treadle.core.unused import unused_name
 from treadle.index import Const, Domain, Expr, Symbol, loop
 from treadle.index.expr import IntLike, mul
 from treadle.ir.body import Body, Stmt, operands_of, value_symbol
-from treadle.ir.inline import Copier
 from treadle.ir.program import Loop, Program
 from treadle.ir.reduced import levels_of
+from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import infer_types
 
@@ -62,7 +63,7 @@ def _divisors(n: int) -> list[int]:
 
 
 def _known(n: Expr) -> int:
-    assert n.value is not None
+    assert n.value is not None, "only loops of known extent are cut"
     return n.value
 
 
@@ -75,39 +76,27 @@ class Stages:
     partial: tuple[Buffer, ...]
 
 
-class _Names:
-    def __init__(self, program: Program, stem: str) -> None:
-        self.taken = {*program.by_name, *program.op_by_name}
-        self.stem = stem
-
-    def fresh(self) -> str:
-        count, name = 0, self.stem
-        while name in self.taken:
-            count += 1
-            name = f"{self.stem}_{count}"
-        self.taken.add(name)
-        return name
-
-
 class Splitter:
     """Builds the two stages of one loop."""
 
     def __init__(self, op: Loop, program: Program, cut: Cut) -> None:
         self.op, self.body, self.program = op, op.body, program
         self.types = infer_types(op.body, program.by_name)
-        self.names = _Names(program, f"{op.name}_part")
-        self.name = self.names.fresh()
+        self.taken = {*program.by_name, *program.op_by_name}
+        self.name = self._fresh_name()
         self.blocks = cut.blocks(op.body.reduce)
         self.block = fresh_loop("b", op.body)
         self.domain, self.inner, self.values = self._cut(cut)
-        self.one, self.two = Copier(), Copier()
-        self.old_to_one: dict[int, int] = {}
-        self.old_to_two: dict[int, int] = {}
+        self.one, self.two = Rewriter(), Rewriter()
+        self.to_one, self.to_two = BodySource(self.one, self.values), BodySource(self.two)
         self.partial: list[Buffer] = []
         self.wide: set[int] = set()
         """Reductions with several results, which the second stage has in f64."""
         sizes: list[IntLike] = [*op.body.domain.extents, self.blocks]
         self.layout = Layout.contiguous(sizes)
+
+    def _fresh_name(self) -> str:
+        return unused_name(f"{self.op.name}_part", self.taken, first=1)
 
     def _cut(self, cut: Cut) -> tuple[Domain, Domain, dict[Symbol, IntLike]]:
         """The first stage's loops, and the old reduction loops in terms of them."""
@@ -132,57 +121,48 @@ class Splitter:
             if at.depth:
                 continue
             if at.stmt.op == "reduce":
-                assert at.number is not None
+                assert at.number is not None, "a reduction has a value"
                 self._reduce(at.stmt, at.number)
             elif at.number in reduced or at.number is None:
-                self._copy(self.two, self.old_to_two, at.stmt, at.number, {})
-        one = Body(self.domain, self.inner, tuple(self.one.blocks[0]))
+                self._copy(self.two, self.to_two, at.stmt, at.number)
+        one = Body(self.domain, self.inner, self.one.stmts)
         reduce = Domain([(self.block, self.blocks)])
-        two = Body(self.body.domain, reduce, tuple(self.two.blocks[0]))
+        two = Body(self.body.domain, reduce, self.two.stmts)
         first = replace(self.op, name=self.name, body=one)
         return Stages(first, replace(self.op, body=two), tuple(self.partial))
 
-    def _copy(
-        self,
-        to: Copier,
-        known: dict[int, int],
-        stmt: Stmt,
-        number: int | None,
-        loops: dict[Symbol, IntLike],
-    ) -> None:
+    def _copy(self, to: Rewriter, source: BodySource, stmt: Stmt, number: int | None) -> None:
         """Copy a statement and what it needs that is not there yet."""
-        self._need(to, known, operands_of(stmt), loops)
-        to.copy((stmt,), known, [0 if number is None else number], loops)
+        self._need(to, source, operands_of(stmt))
+        source.take((stmt,), number)
         if stmt.op == "get" and number is not None and stmt.args[0] in self.wide:
-            element = self.types[number]
-            known[number] = to.emit(Stmt("cast", (known[number],), (element,)))
+            made, element = source.numbers[number], self.types[number]
+            source.numbers[number] = to.emit(Stmt("cast", (made,), (element,)))
 
-    def _need(
-        self, to: Copier, known: dict[int, int], uses: set[int], loops: dict[Symbol, IntLike]
-    ) -> None:
+    def _need(self, to: Rewriter, source: BodySource, uses: set[int]) -> None:
         inside = {
             at.number: at.stmt for at in self.body.walk() if not at.depth and at.number is not None
         }
         for number in sorted(uses):
-            if number not in known and number in inside:
-                self._copy(to, known, inside[number], number, loops)
+            if number not in source.numbers and number in inside:
+                self._copy(to, source, inside[number], number)
 
     def _reduce(self, stmt: Stmt, number: int) -> None:
-        kind = str(stmt.attrs[0])
-        self._need(self.one, self.old_to_one, set(stmt.args), self.values)
-        args = tuple(self.old_to_one[a] for a in stmt.args)
+        kind = str(stmt.attr("kind"))
+        self._need(self.one, self.to_one, set(stmt.args))
+        args = tuple(self.to_one.numbers[a] for a in stmt.args)
         if kind in POSITIONS:
-            self.old_to_two[number] = self._position(kind, args, stmt)
+            self.to_two.numbers[number] = self._position(kind, args, stmt)
         elif kind == "welford":
-            self.old_to_two[number] = self._welford(args, stmt, number)
+            self.to_two.numbers[number] = self._welford(args, stmt, number)
         else:
-            self.old_to_two[number] = self._plain(kind, args, stmt, number)
+            self.to_two.numbers[number] = self._plain(kind, args, stmt, number)
 
     def _plain(self, kind: str, args: tuple[int, ...], stmt: Stmt, number: int) -> int:
         to = self.types[number]
         assert isinstance(to, DType)
         if kind not in ADDED_UP or not to.is_float:
-            given = self.one.emit(Stmt("reduce", args, (kind, stmt.attrs[1])))
+            given = self.one.emit(Stmt("reduce", args, (kind, stmt.attr("dtype"))))
             loaded = self._pass_on(given, to)
             again = ADDED_UP.get(kind, kind)
             return self.two.emit(Stmt("reduce", (loaded,), (again, to)))
@@ -233,7 +213,7 @@ class Splitter:
         total: Expr | None = None
         for v, n in list(self.domain.items())[len(self.body.domain) :]:
             total = v if total is None else mul(total, n) + v
-        assert total is not None
+        assert total is not None, "at least one loop is cut"
         return total
 
     def _pass_on(self, value: int, element: DType) -> int:
@@ -244,7 +224,7 @@ class Splitter:
         return self.two.emit(Stmt("load", (), (buffer.name, self._index(self.block), False)))
 
     def _buffer(self, element: DType) -> Buffer:
-        buffer = Buffer(self.names.fresh(), element, self.layout, self.op.device)
+        buffer = Buffer(self._fresh_name(), element, self.layout, self.op.device)
         self.partial.append(buffer)
         return buffer
 

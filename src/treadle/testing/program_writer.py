@@ -174,7 +174,7 @@ def in_place(w: Writer) -> None:
 
 
 def view(w: Writer) -> None:
-    """Another window onto a buffer: its dimensions reversed, or without the first rows."""
+    """Another view of a buffer: its dimensions reversed, or without the first rows."""
     base = w.pick(w.ready)
     layout = base.layout
     sizes, strides, offset = list(layout.sizes), list(layout.strides), layout.offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.analysis.inplace import check_in_place, in_place_pairs
-from treadle.analysis.liveness import Liveness, PeakPoint, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy, PeakPoint
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Fused, Grouped, Program
 from treadle.ir.spec import verify
@@ -37,7 +37,7 @@ def chain(length: int, donated: bool = False) -> Program:
     return verify(b.build())
 
 
-APART = Policy(in_place=False)
+APART = LivenessPolicy(in_place=False)
 
 
 def test_a_chain_holds_two_buffers_beside_its_input() -> None:
@@ -56,7 +56,7 @@ def test_a_donated_input_can_be_taken_over() -> None:
 
 
 def test_inputs_can_be_left_out_of_the_count() -> None:
-    policy = Policy(include_inputs=False, in_place=False)
+    policy = LivenessPolicy(include_inputs=False, in_place=False)
     assert Liveness(chain(4), policy).peak().bytes == 2 * KB
 
 
@@ -106,7 +106,7 @@ def test_tensors_of_a_tuple_are_allocated_by_the_call_that_makes_it() -> None:
     b.take(left, pair, 0, name="t0")
     b.take(right, pair, 1, name="t1")
     scale(b, "end", y, left, right)
-    live = Liveness(verify(b.build()), Policy(include_inputs=False, in_place=False))
+    live = Liveness(verify(b.build()), LivenessPolicy(include_inputs=False, in_place=False))
     assert [(name, during) for name, during, _ in live.curve()] == [
         ("split", 2 * KB),
         ("t0", 2 * KB),
@@ -131,7 +131,7 @@ def test_only_a_kernel_keeps_its_internal_buffers_in_registers(kind: type, peak:
 
 
 def test_a_merged_step_has_the_name_of_its_group() -> None:
-    live = Liveness(fused_pair(Fused), Policy(drop_internal=False, in_place=False))
+    live = Liveness(fused_pair(Fused), LivenessPolicy(drop_internal=False, in_place=False))
     assert live.peak() == PeakPoint(3 * KB, "g")
     assert [s.name for s in live.live_during("g")] == ["x", "t", "y"]
     assert live.order() == [("a", "b")]
@@ -145,7 +145,7 @@ def test_gaps_between_strided_elements_count_or_not() -> None:
     scale(b, "a", y, x)
     program = verify(b.build())
     assert Liveness(program).peak().bytes == KB + (255 * 3 + 1) * 4
-    assert Liveness(program, Policy(count_gaps=False)).peak().bytes == 2 * KB
+    assert Liveness(program, LivenessPolicy(count_gaps=False)).peak().bytes == 2 * KB
 
 
 def branches() -> Program:

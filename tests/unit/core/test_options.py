@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from treadle.core import Options, UsageError, unknown_variables
-from treadle.core.option_values import Flag, Pattern, Text, WholeNumber
+from treadle.core.option_values import AnyText, Flag, RegularExpression, WholeNumber
 
 VARIABLES = {
     "TREADLE_CHECK": ("check", "2", 2),
@@ -154,8 +154,8 @@ def test_variables_that_mean_nothing_are_reported_with_the_likely_ones() -> None
 
 def test_kinds_of_values_say_what_they_allow() -> None:
     assert WholeNumber(2).describe() == "a whole number from 2 up"
-    assert Text("a folder").describe() == "a folder"
-    assert Pattern().describe() == "a regular expression"
+    assert AnyText("a folder").describe() == "a folder"
+    assert RegularExpression().describe() == "a regular expression"
     assert Flag().describe() == "True or False (in the environment 1 or 0)"
 
 
@@ -167,8 +167,8 @@ def test_a_flag_is_one_or_zero_in_the_environment() -> None:
 
 
 def test_should_not_accept_a_huge_pattern_with_a_traceback() -> None:
-    assert not Pattern().accepts("(" * 100_000)
-    assert not Pattern().accepts("a{99999999999}")
+    assert not RegularExpression().accepts("(" * 100_000)
+    assert not RegularExpression().accepts("a{99999999999}")
 
 
 @pytest.mark.parametrize(

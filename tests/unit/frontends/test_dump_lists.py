@@ -78,9 +78,9 @@ def test_eighty_characters_fit_and_eighty_one_do_not() -> None:
     def line(length: int) -> str:
         name = "b" * (length - len("[StarDep(name='', mode=None)]"))
         dump = parse_dump(LOOP)
-        node = model.Node("op0", "N", (), (model.StarDep(name),), (), ())
-        section = model.Section((node,))
-        printed = print_dump(model.Dump(dump.dialect, (section,)))
+        node = model.DumpNode("op0", "N", (), (model.StarDep(name),), (), ())
+        section = model.DumpSection((node,))
+        printed = print_dump(model.InductorDump(dump.dialect, (section,)))
         return printed.split("\n")[1]
 
     assert line(80).endswith(", mode=None)]")

@@ -17,18 +17,18 @@ from dump_texts import (
 )
 
 from treadle.frontends.inductor_dump import looks_like_dump, model, parse_dump, print_dump
-from treadle.frontends.inductor_dump.model import Index, MemoryDep, StarDep, Value, WeakDep
+from treadle.frontends.inductor_dump.model import Index, MemoryDep, StarDep, ValueName, WeakDep
 from treadle.index import const, loop
 
 
-def body_of(*statements: str) -> model.Block:
+def body_of(*statements: str) -> model.BodyBlock:
     """The block that these statements make in place of those of LOOP."""
     head, _, rest = LOOP.partition("    def body(self, ops):\n")
     text = head + "    def body(self, ops):\n" + "".join(f"        {s}\n" for s in statements)
     dump = parse_dump(text + "\n\n")
     detail = dump.nodes[0].detail
     assert rest
-    assert isinstance(detail, model.Loop)
+    assert isinstance(detail, model.DumpLoop)
     assert detail.body
     assert print_dump(dump) == text + "\n\n"
     return detail.body.blocks[0]
@@ -48,26 +48,26 @@ def test_a_loop_node_is_read_as_structure() -> None:
     buffer = node.outputs[0]
     assert [user.is_output for user in buffer.users] == [False, True]
     detail = node.detail
-    assert isinstance(detail, model.Loop)
+    assert isinstance(detail, model.DumpLoop)
     assert [name for name, _ in detail.layouts] == ["arg0_1", "arg1_1", "buf0"]
     assert detail.body
     assert detail.body.indices[0][1].expr == 16 * loop("p0") + loop("p1")
     cast = detail.body.blocks[0].statements[4]
     assert isinstance(cast, model.OpCall)
-    assert cast.args == (Value("load_1"), model.DType("float32"))
-    assert cast.keywords == (("src_dtype", model.DType("int8")),)
+    assert cast.args == (ValueName("load_1"), model.DumpDType("float32"))
+    assert cast.keywords == (("src_dtype", model.DumpDType("int8")),)
 
 
 def test_an_extern_node_has_kernel_distances_aliases_and_mutations() -> None:
     node = parse_dump(GRAPH).nodes[1]
     assert node.kind == "extern"
-    assert node.detail == model.Extern("torch.ops.aten.sort.stable")
+    assert node.detail == model.DumpCall("torch.ops.aten.sort.stable")
     assert (node.min_input_distance, node.max_input_distance) == (1, 2)
     assert node.unmet == (StarDep("buf0"), WeakDep("buf0", "buf2", is_fake=False))
     assert node.outputs[0].aliases == ("arg2_1",)
     assert node.outputs[1].mutations == ("arg2_1",)
     assert node.outputs[1].layout == model.NoneLayout(
-        model.Device("cuda", 0), model.Nest((Index("0"),)), model.Nest((Index("0"),))
+        model.DumpDevice("cuda", 0), model.Bracketed((Index("0"),)), model.Bracketed((Index("0"),))
     )
 
 
@@ -150,7 +150,7 @@ def test_old_dumps_have_users_in_the_node() -> None:
     assert node.users is not None
     assert [user.node for user in node.users] == ["OUTPUT", "buf1"]
     assert node.users[0].is_weak is None
-    assert isinstance(node.detail, model.Loop)
+    assert isinstance(node.detail, model.DumpLoop)
     assert node.detail.mutations == ("arg1_1",)
     assert nop.kind == "nop"
 
@@ -171,7 +171,7 @@ def test_a_template_without_body_and_its_remark() -> None:
     dump = parse_dump(text.replace("(ComputedBuffer)", "(MultiTemplateBuffer)"))
     assert dump.nodes[0].code == model.DeviceCode("Unfinalized multi template buffer")
     detail = dump.nodes[0].detail
-    assert isinstance(detail, model.Loop)
+    assert isinstance(detail, model.DumpLoop)
     assert detail.body is None
 
 
@@ -192,12 +192,14 @@ def test_statements_of_every_kind() -> None:
     )
     get, _, indirect, masked, scan, item, sort, bucket, frob, check, odd, back = block.statements
     assert get == model.GetIndex("get_index", "index0")
-    assert indirect == model.SetIndirect("set_indirect0", 0, Value("load"))
+    assert indirect == model.SetIndirect("set_indirect0", 0, ValueName("load"))
     assert masked == model.MaskedCall(
-        "masked_subblock1", "masked_subblock1", Value("load"), model.Verbatim("-inf")
+        "masked_subblock1", "masked_subblock1", ValueName("load"), model.Verbatim("-inf")
     )
     assert scan == model.BodyCall(
-        "scan0", "scan0", (model.Pack((model.DType("float32"),)), model.Pack((Value("load"),)))
+        "scan0",
+        "scan0",
+        (model.Pack((model.DumpDType("float32"),)), model.Pack((ValueName("load"),))),
     )
     assert item == model.GetItem("getitem", "scan0", 0)
     assert isinstance(sort, model.OpCall)
@@ -207,9 +209,9 @@ def test_statements_of_every_kind() -> None:
     assert isinstance(frob, model.OpCall)
     assert frob.args[0] == model.Verbatim("<function <lambda> at 0x7f12>")
     assert isinstance(check, model.OpCall)
-    assert check.args[1] == model.Text("index out of bounds: 0 <= tmp < 4")
+    assert check.args[1] == model.QuotedText("index out of bounds: 0 <= tmp < 4")
     assert odd == model.UnknownStatement("odd = load + 1")
-    assert back == model.Return(model.Pack((Value("load"), Value("odd"))))
+    assert back == model.Return(model.Pack((ValueName("load"), ValueName("odd"))))
 
 
 @pytest.mark.parametrize(

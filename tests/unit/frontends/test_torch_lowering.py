@@ -14,8 +14,8 @@ from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings, compile_graph  # noqa: E402
 from treadle.frontends.torch.lowering import registry  # noqa: E402
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph  # noqa: E402
-from treadle.frontends.torch.lowering.reshaping import Group, grouped, window_strides  # noqa: E402
-from treadle.frontends.torch.lowering.symbols import Sizes  # noqa: E402
+from treadle.frontends.torch.lowering.reshaping import DimensionGroup, grouped, view_strides  # noqa: E402
+from treadle.frontends.torch.lowering.symbols import GraphSizes  # noqa: E402
 from treadle.frontends.torch.lowering.values import NotLowered  # noqa: E402
 from treadle.index import Const, size  # noqa: E402
 from treadle.ir.numerics import EXACT, TORCH, Numerics  # noqa: E402
@@ -137,25 +137,28 @@ def consts(*numbers: int) -> tuple[Any, ...]:
 
 
 def test_dimensions_are_grouped_as_finely_as_possible() -> None:
-    assert grouped(consts(6, 4), consts(2, 3, 4)) == [Group((0,), (0, 1)), Group((1,), (2,))]
-    assert grouped(consts(2, 3, 4), consts(24)) == [Group((0, 1, 2), (0,))]
-    assert grouped(consts(4, 6), consts(6, 4)) == [Group((0, 1), (0, 1))]
+    assert grouped(consts(6, 4), consts(2, 3, 4)) == [
+        DimensionGroup((0,), (0, 1)),
+        DimensionGroup((1,), (2,)),
+    ]
+    assert grouped(consts(2, 3, 4), consts(24)) == [DimensionGroup((0, 1, 2), (0,))]
+    assert grouped(consts(4, 6), consts(6, 4)) == [DimensionGroup((0, 1), (0, 1))]
 
 
 def test_run_time_sizes_are_grouped_by_what_they_are() -> None:
     s = size("s0", 2, None, 1, 8)
     assert grouped((s, Const(6)), (s, Const(2), Const(3))) == [
-        Group((0,), (0,)),
-        Group((1,), (1, 2)),
+        DimensionGroup((0,), (0,)),
+        DimensionGroup((1,), (1, 2)),
     ]
 
 
-def test_a_window_is_found_where_memory_allows_one() -> None:
+def test_a_view_is_found_where_memory_allows_one() -> None:
     plain = Layout.contiguous(consts(6, 4))
     groups = grouped(plain.sizes, consts(24))
-    assert window_strides(plain, consts(24), groups) == consts(1)
+    assert view_strides(plain, consts(24), groups) == consts(1)
     turned = Layout(consts(4, 6), consts(1, 4))
-    assert window_strides(turned, consts(24), groups) is None
+    assert view_strides(turned, consts(24), groups) is None
 
 
 # ---------------------------------------------------------------------------- sizes, registry
@@ -165,7 +168,7 @@ def test_sizes_of_torch_become_index_expressions() -> None:
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Mod
 
-    sizes = Sizes()
+    sizes = GraphSizes()
     s = sympy.Symbol("s0", integer=True, positive=True)
     assert str(sizes.expr(2 * s + 3)) == "2*s0 + 3"
     assert str(sizes.expr(FloorDiv(s, 4))) == "(s0 // 4)"
@@ -177,7 +180,7 @@ def test_a_size_that_data_decides_is_refused() -> None:
     import sympy
 
     with pytest.raises(NotLowered, match="u0"):
-        Sizes().expr(sympy.Symbol("u0", integer=True))
+        GraphSizes().expr(sympy.Symbol("u0", integer=True))
 
 
 def test_an_overload_has_one_lowering() -> None:

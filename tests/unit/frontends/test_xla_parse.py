@@ -17,7 +17,7 @@ from treadle.frontends.xla_dump import (
     read_dump,
     siblings,
 )
-from treadle.frontends.xla_dump.model import Place, human_size
+from treadle.frontends.xla_dump.model import HloPosition, human_size
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "xla"
 
@@ -57,7 +57,7 @@ def test_values_know_their_index_phi_and_colour() -> None:
     assert (by_id[6].index, by_id[17].index) == ((), (1,))
     assert by_id[17].is_phi
     assert str(by_id[17]) == "<17 b_state{1} (phi) @0>"
-    assert by_id[3].place == Place("x", ())
+    assert by_id[3].place == HloPosition("x", ())
 
 
 def test_headers_are_taken_apart() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from treadle.core.errors import InputError
 from treadle.frontends.xla_dump import (
-    Dump,
+    XlaDump,
     alignment_of,
     parse_dump,
     read_dump,
     xla_plan,
 )
-from treadle.frontends.xla_dump.model import Place
+from treadle.frontends.xla_dump.model import HloPosition
 from treadle.frontends.xla_dump.plan import plan_dump
 from treadle.frontends.xla_dump.replan import fixed_bytes, replan_problem, xla_answer
 from treadle.frontends.xla_dump.sharing import Sharing
@@ -32,11 +32,11 @@ GATHERED = [
 SMALL = (CORPUS / "small.2024-11-buffer-assignment.txt").read_text("utf-8")
 
 
-def small() -> Dump:
+def small() -> XlaDump:
     return parse_dump(SMALL)
 
 
-def loop(with_text: bool = True) -> Dump:
+def loop(with_text: bool = True) -> XlaDump:
     dump = read_dump(str(CORPUS / "loop.2024-11-buffer-assignment.txt"))
     return dump if with_text else replace(dump, module=None)
 
@@ -66,8 +66,8 @@ def test_values_that_touch_without_a_use_are_no_hand_over() -> None:
 @pytest.mark.parametrize("with_text", [True, False])
 def test_the_state_of_a_loop_keeps_one_place(with_text: bool) -> None:
     sharing = Sharing(loop(with_text))
-    numbers = [Place("i0", ()), Place("c_state", (0,)), Place("b_state", (0,)),
-               Place("next_i", ()), Place("loop", (0,))]  # fmt: skip
+    numbers = [HloPosition("i0", ()), HloPosition("c_state", (0,)), HloPosition("b_state", (0,)),
+               HloPosition("next_i", ()), HloPosition("loop", (0,))]  # fmt: skip
     assert len({sharing.group_of(place) for place in numbers}) == 1
     assert len(sharing.groups()) == 3
 
@@ -150,7 +150,7 @@ def test_nothing_keeps_the_seed_from_needing_no_scratch_memory() -> None:
     assert len([b for b in problem.blocks if b.fixed is None]) == 82
 
 
-def seed() -> Dump:
+def seed() -> XlaDump:
     seeds = [path for path in GATHERED if path.name.startswith("002_")]
     if not seeds:
         pytest.skip("seed 002 is not beside the repository")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.frontends.xla_dump import parse_dump, read_dump
 from treadle.frontends.xla_dump.import_program import import_program
 from treadle.frontends.xla_dump.survey import survey
@@ -73,7 +73,7 @@ def test_the_program_of_the_seed_has_the_peak_of_the_seed() -> None:
         pytest.skip("seed 002 is not beside the repository")
     dump = read_dump(str(seeds[0]))
     program = import_program(dump, device="cuda:0")
-    peak = Liveness(program, Policy(in_place=False)).peak()
+    peak = Liveness(program, LivenessPolicy(in_place=False)).peak()
     assert (peak.bytes, peak.at) == (1_092_637_220, "tuple")
     assert peak.bytes == survey(dump).peak
 

@@ -3,13 +3,13 @@
 import pytest
 
 from treadle.index import Domain, parse
-from treadle.index.apart import Span, never_meet
+from treadle.index.apart import ByteSpan, never_meet
 
 D = Domain.of(i=8, j=4)
 
 
-def span(text: str, width: int = 4) -> Span:
-    return Span(parse(text), width, D.facts)
+def span(text: str, width: int = 4) -> ByteSpan:
+    return ByteSpan(parse(text), width, D.facts)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.ir.body import Body, Stmt
-from treadle.ir.change import Rewriter, rewritten
 from treadle.ir.program import Loop, Program
+from treadle.ir.rewrite import BodySource, Rewriter, map_stmts, pruned, rewritten
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 
@@ -112,3 +112,95 @@ def test_a_replacement_may_be_emitted() -> None:
         "%2 = exp %1",
         "store y[i] = %2",
     ]
+
+
+# ------------------------------------------------------------------- parts of bodies, joined
+
+
+WITH_A_REGION = (
+    "%0 = load x[i]",
+    "%1 = neg %0",
+    "%2 = lt %0, %1",
+    "%3 = masked %2 else 0.0 {",
+    "  %4 = load x[7 - i]",
+    "  %5 = exp %4",
+    "  yield %4",
+    "}",
+    "%6 = load k[i]",
+    "%7 = indirect %6 size 8 check",
+    "%8 = load x[%7]",
+    "store y[i] = %3",
+)
+
+
+def test_a_copy_is_equal() -> None:
+    p = program(*WITH_A_REGION)
+    rewriter = Rewriter()
+    BodySource(rewriter).take(body_of(p).stmts)
+    assert rewriter.stmts == body_of(p).stmts
+    assert {n: s.op for n, s in rewriter.made.items()} == {
+        at.number: at.stmt.op for at in body_of(p).walk() if at.number is not None
+    }
+
+
+def test_a_second_source_goes_on_counting_over_other_loops() -> None:
+    p = program("%0 = load x[i]", "%1 = load k[i]", "%2 = indirect %1 size 8 check",
+                "%3 = load x[%2]", "%4 = add %0, %3", "store y[i] = %4")  # fmt: skip
+    body, rewriter = body_of(p), Rewriter()
+    values = [s for s in body.stmts if s.op != "store"]
+    (i,) = body.domain.vars
+    first, second = BodySource(rewriter), BodySource(rewriter, loops={i: 7 - i})
+    first.take(values)
+    second.take(values)
+    total = rewriter.emit(Stmt("add", (first.numbers[4], second.numbers[4])))
+    rewriter.emit(body.stmts[-1]._replace(args=(total,)))
+    assert shown(p, replace(body, stmts=rewriter.stmts))[5:] == [
+        "%5 = load x[-i + 7]",
+        "%6 = load k[-i + 7]",
+        "%7 = indirect %6 size 8 check",
+        "%8 = load x[%7]",
+        "%9 = add %5, %8",
+        "%10 = add %4, %9",
+        "store y[i] = %10",
+    ]
+
+
+def test_a_statement_without_a_value_takes_nobodys_number() -> None:
+    p = program("%0 = load x[i]", "store y[i] = %0", "%1 = neg %0", "store y[i] = %1")
+    body, rewriter = body_of(p), Rewriter()
+    source = BodySource(rewriter)
+    for at in body.walk():
+        source.take((at.stmt,), at.number)
+    assert rewriter.stmts == body.stmts
+
+
+def test_what_is_left_out_takes_its_region_along() -> None:
+    p = program(*WITH_A_REGION, "%9 = exp %0", "store y[i] = %9")
+    rewriter = Rewriter()
+    BodySource(rewriter, without={1, 2, 3}).take([s for s in body_of(p).stmts if s.args != (3,)])
+    assert [s.op for s in rewriter.stmts] == ["load", "load", "indirect", "load", "exp", "store"]
+    assert rewriter.stmts[-1].args == (4,)
+
+
+def test_only_what_acts_and_what_that_needs_is_left() -> None:
+    p = program(*WITH_A_REGION)
+    assert shown(p, replace(body_of(p), stmts=pruned(body_of(p).stmts))) == [
+        "%0 = load x[i]",
+        "%1 = neg %0",
+        "%2 = lt %0, %1",
+        "%3 = masked %2 else 0.0 {",
+        "%4 = load x[-i + 7]",
+        "yield %4",
+        "}",
+        "store y[i] = %3",
+    ]
+    short = pruned(body_of(p).stmts)
+    assert pruned(short) is short
+
+
+def test_statements_changed_one_by_one_keep_their_numbers() -> None:
+    p = program(*WITH_A_REGION)
+    stmts = body_of(p).stmts
+    assert map_stmts(stmts, lambda s: s) is stmts
+    changed = map_stmts(stmts, lambda s: s._replace(op="log") if s.op == "exp" else s)
+    assert "%5 = log %4" in shown(p, replace(body_of(p), stmts=changed))

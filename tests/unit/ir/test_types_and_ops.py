@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.index import const, size
+from treadle.ir.body import Stmt
 from treadle.ir.effects import EFFECTS, effects
 from treadle.ir.ops import OPS, POINTWISE, REDUCTIONS, Family
 from treadle.ir.program import GROUP_KINDS, LEAF_KINDS
@@ -82,6 +83,28 @@ def test_the_table_is_large_enough_and_every_row_is_complete() -> None:
         if op.result == "own" and op.produces:
             assert op.name in OWN_RESULTS, op.name
         assert (op.family is Family.POINTWISE) == (op.name in POINTWISE)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_attributes_are_read_and_changed_by_their_names(op: str) -> None:
+    names = OPS[op].attrs
+    stmt = Stmt(op, (), tuple([const(k) for k in range(len(names))]))
+    for k, name in enumerate(names):
+        assert stmt.attr(name) is const(k)
+        changed = stmt.with_attr(name, "new")
+        assert changed.attr(name) == "new"
+        assert changed.attrs == (*stmt.attrs[:k], "new", *stmt.attrs[k + 1 :])
+    with pytest.raises(KeyError):
+        stmt.attr("no_such_attribute")
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if OPS[op].family is Family.MEMORY])
+def test_what_touches_memory_says_what_and_where(op: str) -> None:
+    stmt = Stmt(op, (), tuple([const(k) for k in range(len(OPS[op].attrs))]))
+    assert stmt.buffer == str(stmt.attr("buffer"))
+    if op != "bucketize":
+        assert stmt.address is stmt.attr("index")
+        assert stmt.mode == (str(stmt.attr("mode")) if op == "store" else "plain")
 
 
 def test_effects_are_known_for_every_kind() -> None:

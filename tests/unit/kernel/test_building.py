@@ -173,5 +173,9 @@ def test_building_is_checked_like_any_pass() -> None:
     options = Options(check=3)
     ctx = Ctx(options, MACHINES, journal_for(options))
     built = run_pipeline(program, ctx, KERNELS)
-    assert [e["name"] for e in ctx.journal.events("pass")] == ["build-kernels", "merge-loops"]
+    assert [e["name"] for e in ctx.journal.events("pass")] == [
+        "build-kernels",
+        "merge-loops",
+        "schedule-loops",
+    ]
     assert with_kernels(built) is built

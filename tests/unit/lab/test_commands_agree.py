@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from treadle.analysis.accounting import PEER
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program
@@ -74,8 +74,8 @@ def test_every_reason_for_more_is_counted_apart() -> None:
     b.extern("end", [got, apart], [out], name="end")
     program = verify(b.build())
     before = plan_program(program, policy=PEER.policy)
-    reasons = reasons_for_change(program, before, Policy(include_inputs=False))
+    reasons = reasons_for_change(program, before, LivenessPolicy(include_inputs=False))
     assert reasons["what a collective reads is kept until its wait"] == 256
     assert reasons["gaps between strided elements take room"] == 4 * (7 * 16 + 8 - 64)
     total = before.peak.bytes + sum(reasons.values())
-    assert total == Liveness(program, Policy(include_inputs=False)).peak().bytes
+    assert total == Liveness(program, LivenessPolicy(include_inputs=False)).peak().bytes

@@ -50,6 +50,28 @@ def test_the_readme_links_every_page_and_no_link_is_broken() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_glossary_has_every_word_once_and_points_to_files_that_exist() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    words, meanings, places = zip(*rows[1:], strict=True)
+    single = [word for entry in words for word in entry.split(", ")]
+    assert len(single) == len(set(single)) > 30
+    assert all(meanings)
+    for place in places:
+        files = re.findall(r"`([\w/]+\.py)`", place)
+        assert files, place
+        for file in files:
+            assert (ROOT / "src" / "treadle" / file).exists(), file
+    assert "(glossary.md)" in (ROOT / "docs" / "architecture.md").read_text()
+
+
+@pytest.mark.parametrize("word", ["heir", "spot", "tenant"])
+def test_words_that_the_field_has_better_ones_for_are_gone(word: str) -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "src/treadle/core/pages").glob("*.md")]
+    found = [page.name for page in pages if re.search(rf"\b{word}s?\b", page.read_text(), re.I)]
+    assert not found, f"{word}: {found}"
+
+
 def test_the_package_says_its_licence() -> None:
     import tomllib
 

@@ -13,7 +13,7 @@ import pytest
 from treadle.analysis.accounting import DUMP, OURS, Figures, figures
 from treadle.frontends.inductor_dump import import_program, read_dump, unpacked
 from treadle.lab.cli import main
-from treadle.lab.given_or_new import JUDGED, Choice, choose, explain_worse
+from treadle.lab.given_or_new import JUDGED, ScheduleChoice, choose, explain_worse
 from treadle.schedule.policy import POLICIES
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "inductor"
@@ -100,7 +100,9 @@ def test_equal_is_not_worse_and_a_trade_is_a_choice() -> None:
     assert not same.kept_given
     assert same.worse() == []
     base = same.given
-    trade = Choice(given, False, base, replace(base, kernels=base.kernels + 1, peak_bytes=1))
+    trade = ScheduleChoice(
+        given, False, base, replace(base, kernels=base.kernels + 1, peak_bytes=1)
+    )
     (row,) = explain_worse(trade, base, {}, "balanced", lambda _: trade.new)
     assert row.policy is None
     assert f"peak {base.peak_bytes:,} -> 1" in row.line()

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import LivenessPolicy
 from treadle.core.context import Ctx, journal_for
 from treadle.core.costs import CostModel
 from treadle.core.errors import UsageError
@@ -139,7 +139,7 @@ def test_a_larger_temporary_does_not_move_into_the_output_that_takes_its_block()
         (i,) = k.vars
         k.store(y, (i,), k.load(large, i) * 2.0)
     planned = plan_program(b.build(), options=PlanOptions(pack_into_outputs=True), steps=10)
-    assert planned.of.live.heirs() == {"a": "y"}
+    assert planned.of.live.in_place_reuse() == {"a": "y"}
     assert planned.plan.placements == {"a": Place(ARENA, 0)}
 
 
@@ -193,7 +193,7 @@ def test_the_breakdown_names_maker_last_use_and_idle_time() -> None:
     a = w.call("a", w.x, size=128)
     t = w.call("t", w.x, size=16)
     w.call("y", a, w.call("u", t, size=512), is_output=True, size=1)
-    planned = plan_program(w.build(), policy=Policy(include_inputs=False), steps=10)
+    planned = plan_program(w.build(), policy=LivenessPolicy(include_inputs=False), steps=10)
     assert (planned.peak.bytes, planned.peak.at) == (4 * (128 + 16 + 512), "call_u")
     rows = {r.storage: (r.bytes, r.producer, r.last_use, r.idle) for r in planned.breakdown}
     assert rows == {

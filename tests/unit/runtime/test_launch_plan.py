@@ -16,7 +16,7 @@ from treadle.ir.interp.calls import CallContext
 from treadle.ir.program import Call, Program, Wait
 from treadle.runtime import compile_program, show_plan
 from treadle.runtime.device_memory import Role
-from treadle.runtime.launch_plan import CallStep, LaunchStep, Recording, WaitStep
+from treadle.runtime.launch_plan import CallStep, LaunchStep, RecordedSteps, WaitStep
 from treadle.runtime.launch_plan_json import plan_from_json, plan_to_json
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.plan_launches import plan_launches
@@ -104,7 +104,7 @@ def test_every_device_has_a_stream_and_an_arena_of_its_own() -> None:
     assert [(s.number, s.device) for s in plan.streams] == [(0, "cuda:0"), (1, "cpu")]
     assert [s.stream for s in plan.steps] == [0, 1, 1]
     assert {m.device: m.arena_bytes for m in plan.memory} == {"cuda:0": 16, "cpu": 16}
-    assert plan.recordings == (Recording(0, 0),)
+    assert plan.recordings == (RecordedSteps(0, 0),)
 
 
 # ------------------------------------------------------------------------------- waits

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import LivenessPolicy
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
@@ -17,7 +17,7 @@ from treadle.memory.plan_program import plan_program
 from treadle.schedule.ordering import joint
 from treadle.schedule.ordering.steps import steps_of
 
-COUNTED = Policy(include_inputs=False, in_place=False)
+COUNTED = LivenessPolicy(include_inputs=False, in_place=False)
 
 
 def branches(sizes: tuple[int, ...]) -> Program:

@@ -16,7 +16,7 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Fused, Program
 from treadle.ir.spec import verify
 from treadle.ir.types import Buffer
-from treadle.schedule.last_uses import Row, last_uses
+from treadle.schedule.last_uses import LastUseRow, last_uses
 from treadle.schedule.naming import kernel_names
 from treadle.schedule.passes.name_kernels import name_kernels
 from treadle.testing.costs import MACHINES
@@ -31,7 +31,7 @@ def pointwise(b: ProgramBuilder, name: str, source: Buffer, op: str) -> Buffer:
     return out
 
 
-def row(program: Program, op: str) -> Row:
+def row(program: Program, op: str) -> LastUseRow:
     return next(r for r in last_uses(program) if r.op == op)
 
 
@@ -41,8 +41,8 @@ def test_the_table_says_what_begins_and_dies_and_what_is_written_in_place() -> N
     t = pointwise(b, "one", x, "exp")
     b.returns(pointwise(b, "two", t, "sin"))
     program = b.build()
-    assert row(program, "one") == Row("one", begins=["one_out"])  # the caller keeps x
-    two = Row("two", ["two_out"], ["one_out"], {"two_out": "one_out"})
+    assert row(program, "one") == LastUseRow("one", begins=["one_out"])  # the caller keeps x
+    two = LastUseRow("two", ["two_out"], ["one_out"], {"two_out": "one_out"})
     assert row(program, "two") == two
 
 
@@ -50,7 +50,7 @@ def test_a_donated_input_dies_and_an_output_does_not() -> None:
     b = ProgramBuilder("p")
     x = b.input("x", "f32", [8], donated=True)
     b.returns(pointwise(b, "one", x, "exp"))
-    assert row(b.build(), "one") == Row("one", ["one_out"], ["x"], {"one_out": "x"})
+    assert row(b.build(), "one") == LastUseRow("one", ["one_out"], ["x"], {"one_out": "x"})
 
 
 def test_what_lives_inside_a_kernel_is_in_no_row() -> None:
@@ -59,7 +59,7 @@ def test_what_lives_inside_a_kernel_is_in_no_row() -> None:
     with b.group(name="both"):
         b.returns(pointwise(b, "two", pointwise(b, "one", x, "exp"), "sin"))
     (only,) = last_uses(b.build())
-    assert only == Row("both", begins=["two_out"])
+    assert only == LastUseRow("both", begins=["two_out"])
 
 
 @pytest.mark.skipif(not SEEDS, reason="the seeds are not beside the repository")

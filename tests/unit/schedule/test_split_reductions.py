@@ -19,7 +19,7 @@ from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.schedule.passes.drop_dead_ops import drop_dead_ops
 from treadle.schedule.passes.split_reductions import (
-    Candidate,
+    SplitCandidate,
     has_few_points,
     is_faster_in_two,
     split_reductions,
@@ -78,7 +78,7 @@ def test_few_steps_and_many_points_stay_in_one_stage() -> None:
         assert split(program) == (program, [])  # SPL001 is too common to be told
     (op,) = program.ops
     assert isinstance(op, Loop)
-    assert has_few_points(Candidate(op, program, POLICIES["fast"], MACHINES)).code == "SPL001"
+    assert has_few_points(SplitCandidate(op, program, POLICIES["fast"], MACHINES)).code == "SPL001"
     assert split(reduction(100, 1 << 16))[1] == ["SPL000"]
 
 
@@ -86,7 +86,7 @@ def test_two_stages_that_would_take_longer_stay_one() -> None:
     program = reduction(131, 1 << 12)
     (op,) = program.ops
     assert isinstance(op, Loop)
-    verdict = is_faster_in_two(Candidate(op, program, POLICIES["fast"], MACHINES))
+    verdict = is_faster_in_two(SplitCandidate(op, program, POLICIES["fast"], MACHINES))
     assert verdict.code == "SPL005"
     assert verdict.facts["one_stage_ns"] < verdict.facts["two_stages_ns"]
     assert split(program)[0] is program
@@ -176,6 +176,34 @@ def test_every_cut_of_every_kind_gives_the_same_bits(
         buffers = (*program.buffers, *stages.partial)
         after = verify(replace(program, buffers=buffers, ops=(stages.first, stages.second)))
         assert differing_results(program, after, seed) == []
+
+
+def stored_between(kind: str) -> Program:
+    """The first value of the body is used again after a store."""
+    b = ProgramBuilder("p")
+    x, w = b.input("x", "f32", [3, 8]), b.input("w", "f32", [3])
+    y, z = b.output("y", "f32", [3]), b.output("z", "f32", [3])
+    with b.loop("r", [3], reduce=[8]) as k:
+        i, j = k.vars
+        first = k.load(w, i)
+        found = k.reduce_by(kind, k.load(x, i, j))
+        k.store(y, (i,), found)
+        k.store(z, (i,), found + first)
+    return verify(b.build())
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_values_are_still_known_after_a_store(kind: str) -> None:
+    program = stored_between(kind)
+    (op,) = program.ops
+    assert isinstance(op, Loop)
+    for cut in cuts(op.body.reduce):
+        stages = Splitter(op, program, cut).stages()
+        buffers = (*program.buffers, *stages.partial)
+        after = verify(replace(program, buffers=buffers, ops=(stages.first, stages.second)))
+        assert differing_results(program, after) == []
+        again, _ = split(after)
+        assert [x.name for x in drop_dead_ops(again, context()[0]).ops] == ["r"]
 
 
 # ------------------------------------------------------------------------- back to one stage

@@ -13,7 +13,7 @@ from treadle.index import Expr, Symbol
 INDENT = "    "
 
 
-class Block:
+class CodeBlock:
     """Lines and inner blocks between braces, after an opening such as a `for`."""
 
     __slots__ = ("head", "known", "opening", "parts")
@@ -21,16 +21,16 @@ class Block:
     def __init__(self, opening: str = "") -> None:
         self.opening = opening
         self.head: list[str] = []
-        self.parts: list[str | Block] = []
+        self.parts: list[str | CodeBlock] = []
         self.known: dict[Expr, str] = {}
 
     def add(self, *lines: str) -> None:
         """Append lines."""
         self.parts.extend(lines)
 
-    def open(self, opening: str) -> Block:
+    def open(self, opening: str) -> CodeBlock:
         """Append an inner block."""
-        inner = Block(opening)
+        inner = CodeBlock(opening)
         self.parts.append(inner)
         return inner
 
@@ -42,7 +42,7 @@ class Block:
         for line in self.head:
             yield INDENT * inside + line
         for part in self.parts:
-            if isinstance(part, Block):
+            if isinstance(part, CodeBlock):
                 yield from part.lines(inside)
             else:
                 yield INDENT * inside + part
@@ -53,7 +53,7 @@ class Block:
 class Loops:
     """The open loops, outermost first: which block each variable is bound in, by which name."""
 
-    def __init__(self, top: Block) -> None:
+    def __init__(self, top: CodeBlock) -> None:
         self.blocks = [top]
         self.variables: list[Symbol | None] = [None]
         self.names: dict[Symbol, str] = {}
@@ -62,7 +62,7 @@ class Loops:
         """Open a loop inside the innermost one."""
         self.open(f"for (int64_t {name} = 0; {name} < {extent}; ++{name})", variable, name)
 
-    def open(self, opening: str, variable: Symbol | None = None, name: str = "") -> Block:
+    def open(self, opening: str, variable: Symbol | None = None, name: str = "") -> CodeBlock:
         """Open a loop that reads as given; it may bind a variable, by a name."""
         inner = self.blocks[-1].open(opening)
         self.blocks.append(inner)
@@ -80,11 +80,11 @@ class Loops:
                 del self.names[variable]
 
     @property
-    def innermost(self) -> Block:
+    def innermost(self) -> CodeBlock:
         """Where statements go now."""
         return self.blocks[-1]
 
-    def home_of(self, e: Expr) -> Block:
+    def home_of(self, e: Expr) -> CodeBlock:
         """The outermost block in which every loop variable of `e` is bound."""
         depth = max((k for k, v in enumerate(self.variables) if v in e.free), default=0)
         return self.blocks[depth]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from treadle.codegen.c.block import Block, Loops
+from treadle.codegen.c.block import CodeBlock, Loops
 from treadle.codegen.c.index import IndexWriter
 from treadle.codegen.c.ops import pointwise
 from treadle.codegen.c.reduce import REDUCERS, Reduction, Request
@@ -31,7 +31,7 @@ from treadle.ir.program import Program
 from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import ValueType, infer_types
-from treadle.kernel.stages import Nests, Pass, Step, first_pass, plan_nests
+from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 
 NEEDS_AN_ELEMENT = frozenset({"argmax", "argmin"})
 
@@ -61,7 +61,7 @@ class Frame:
 class BodyWriter:
     """Writes one body into a block of a function."""
 
-    def __init__(self, operation: str, body: Body, frame: Frame, top: Block) -> None:
+    def __init__(self, operation: str, body: Body, frame: Frame, top: CodeBlock) -> None:
         self.operation, self.body, self.frame, self.top = operation, body, frame, top
         self.program, self.names = frame.program, frame.names
         self.types: list[ValueType] = infer_types(body, self.program.by_name)
@@ -107,7 +107,7 @@ class BodyWriter:
         # Rows and copies are set up where extents are known, before the first loop.
         self.setup = self.top.open("")
 
-    def _pass(self, one: Pass) -> None:
+    def _pass(self, one: InnerPass) -> None:
         point = self.loops.innermost
         for step in one.needed:
             self._before(step, one, point)
@@ -149,7 +149,7 @@ class BodyWriter:
         return f"{row}[{self.position(along)}]"
 
     # -- reductions, scans, sorts, kept values -----------------------------------------------
-    def _before(self, step: Step, one: Pass, point: Block) -> None:
+    def _before(self, step: Step, one: InnerPass, point: CodeBlock) -> None:
         if step.op == "reduce" and one.time == first_pass(step):
             reduction = self._reduction(step)
             point.add(*reduction.walks[0].before)
@@ -158,7 +158,7 @@ class BodyWriter:
         elif step.op == "scan":
             point.add(*self._scan_state(step, one.time))
 
-    def _at_point(self, step: Step, one: Pass) -> None:
+    def _at_point(self, step: Step, one: InnerPass) -> None:
         here = self.loops.innermost
         if step.over and one.time > step.time:
             self.define(step.number, [self._part_row(step)])
@@ -180,7 +180,7 @@ class BodyWriter:
                 row = self._row(step.number, self.type_of(step.number))
                 here.add(f"{row}[{self.position()}] = {self.name_of(step.number)};")
 
-    def _behind(self, step: Step, one: Pass, point: Block) -> None:
+    def _behind(self, step: Step, one: InnerPass, point: CodeBlock) -> None:
         if step.op == "sort":
             key = self.type_of(step.stmt.args[0])
             row, order = self._row(step.number, key, "k0_"), self._row(step.number, DType.I64, "o_")
@@ -314,7 +314,7 @@ class BodyWriter:
 
         STATEMENTS[stmt.op](self, stmt, number)
 
-    def block(self, stmts: Sequence[Stmt], number: int, into: Block) -> tuple[str, ...]:
+    def block(self, stmts: Sequence[Stmt], number: int, into: CodeBlock) -> tuple[str, ...]:
         """Write the statements of a region into a block; gives the names of what it yields."""
         yielded: tuple[str, ...] = ()
         self.loops.blocks.append(into)

@@ -8,7 +8,7 @@ Parameters are storages (bytes) and run-time sizes; the result is 0, or 1 after 
 
 from __future__ import annotations
 
-from treadle.codegen.c.block import Block
+from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame
 from treadle.codegen.c.scheduled import ScheduledWriter
 from treadle.codegen.c.sites import Sites
@@ -22,7 +22,7 @@ from treadle.ir.program import Program
 def write_kernel(program: Program, plan: KernelPlan, sites: Sites) -> KernelSource:
     """The C function of one kernel."""
     frame = Frame(program, Names(), sites)
-    inner = Block()
+    inner = CodeBlock()
     counts = []
     for nest in plan.nests:
         operation = "+".join(nest.runs)
@@ -49,8 +49,8 @@ def write_kernel(program: Program, plan: KernelPlan, sites: Sites) -> KernelSour
     )
 
 
-def _function(program: Program, plan: KernelPlan, frame: Frame, inner: Block) -> list[str]:
-    block = Block(f"static int {plan.name}({', '.join(_parameters(plan))})")
+def _function(program: Program, plan: KernelPlan, frame: Frame, inner: CodeBlock) -> list[str]:
+    block = CodeBlock(f"static int {plan.name}({', '.join(_parameters(plan))})")
     arguments = {storage: f"a{k}" for k, storage in enumerate(plan.storages)}
     used = {program.storage_of(buffer) for buffer in frame.buffers}
     for buffer, pointer in frame.buffers.items():

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.c.block import Block
+from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame
 from treadle.codegen.c.fast_ops import fast_pointwise
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction, PartialWalk, State
@@ -36,12 +36,12 @@ from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import held
 from treadle.index import Expr, Kind, Symbol
 from treadle.ir.body import COMBINING, Stmt
-from treadle.ir.loop_schedule import Axis, Binding, LoopPlan, Part, plan_loops
+from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest
 from treadle.ir.types import DType
 from treadle.ir.typing import ValueType
-from treadle.kernel.stages import Nests, Pass, Step, first_pass, plan_nests
+from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
@@ -59,13 +59,13 @@ class Acting:
 class ScheduledWriter(BodyWriter):
     """Writes one body as its schedule says."""
 
-    def __init__(self, nest: Nest, operation: str, frame: Frame, top: Block) -> None:
+    def __init__(self, nest: Nest, operation: str, frame: Frame, top: CodeBlock) -> None:
         self.plan: LoopPlan = plan_loops(nest.body, nest.schedule)
         self._partials: dict[int, PartialReduction] = {}
         self._pending: list[tuple[Sequence[Acting], Names]] = []
         self._scope: set[int | str] = set()
         self._laned: set[str] = set()
-        self._lane_block: Block | None = None
+        self._lane_block: CodeBlock | None = None
         super().__init__(operation, nest.body, frame, top)
         self.tiles = Tiles(self)
         frame.helpers.add("fast")
@@ -127,15 +127,15 @@ class ScheduledWriter(BodyWriter):
         """Whether a value has its name where no lane is open."""
         return position in self._done or (not self.plan.lanes and position in self._written)
 
-    def open_axis(self, a: Axis, clauses: str = "") -> Block:
+    def open_axis(self, a: Axis, clauses: str = "") -> CodeBlock:
         """Open a loop inside the innermost one."""
         name, extent = self._loop_names[a.loop], self._extents[a.loop]
         if a.binding is Binding.VECTOR:
             self.loops.innermost.add(f"#pragma omp simd{clauses}")
-        if a.part is Part.WHOLE:
+        if a.part is AxisPart.WHOLE:
             self.loops.push(a.loop, name, extent)
             return self.loops.innermost
-        if a.part is Part.BLOCKS:
+        if a.part is AxisPart.BLOCKS:
             start = f"{name}_b"
             block = self.loops.open(
                 f"for (int64_t {start} = 0; {start} < {extent}; {start} += {a.size})"
@@ -270,13 +270,13 @@ class ScheduledWriter(BodyWriter):
         block.head.append(f"const {ctype} {name} = {name}_s[{self.lane()}];")
 
     # -- passes ------------------------------------------------------------------------------
-    def _pass(self, one: Pass) -> None:
+    def _pass(self, one: InnerPass) -> None:
         self._finish_pending()
         inner = [a for a in self.plan.inner if not a.reduces or a.loop in one.loops]
         acting = [self._acting(s, one) for s in one.actions if s.op == "reduce"]
         PassWriter(self, one, inner, acting).write()
 
-    def _acting(self, step: Step, one: Pass) -> Acting:
+    def _acting(self, step: Step, one: InnerPass) -> Acting:
         found = self._partials.get(step.number)
         if found is None:
             stmt, result = step.stmt, self.types[step.number]
@@ -290,7 +290,7 @@ class ScheduledWriter(BodyWriter):
         which = 0 if one.time == first_pass(step) else 1
         return Acting(step, found.walks[which], which == len(found.walks) - 1)
 
-    def at_point(self, step: Step, one: Pass) -> None:
+    def at_point(self, step: Step, one: InnerPass) -> None:
         """Write what a statement does at a point of the pass."""
         if step.kept and one.time > step.time:
             row = self._row(step.number, self.type_of(step.number))
@@ -338,7 +338,7 @@ class PassWriter:
     """Writes one pass: loops, partial sums and where they flow."""
 
     def __init__(
-        self, w: ScheduledWriter, one: Pass, inner: Sequence[Axis], acting: Sequence[Acting]
+        self, w: ScheduledWriter, one: InnerPass, inner: Sequence[Axis], acting: Sequence[Acting]
     ) -> None:
         self.w, self.one, self.inner, self.acting = w, one, inner, acting
         lanes = [k for k, a in enumerate(inner) if not a.reduces]
@@ -379,7 +379,7 @@ class PassWriter:
         made_before = set(w._done)
         for k, a in enumerate(self.inner):
             w.emit_fixed(self.one.needed, self.inner[k:])
-            if a.part is Part.WITHIN and self._fills_tiles:
+            if a.part is AxisPart.WITHIN and self._fills_tiles:
                 self._fills_tiles = False
                 w.tiles.fill(self.one.needed)
             block = w.open_axis(a, self._clauses(k))

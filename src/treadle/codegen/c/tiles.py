@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.c.types import STORED, loaded
 from treadle.index import Expr, coefficient
-from treadle.ir.loop_schedule import Axis, Binding, Part
+from treadle.ir.loop_schedule import Axis, AxisPart, Binding
 from treadle.kernel.stages import Step
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Tiles:
 
     def __init__(self, w: ScheduledWriter) -> None:
         self.w = w
-        self.axes: tuple[Axis, ...] = tuple([a for a in w.plan.axes if a.part is Part.WITHIN])
+        self.axes: tuple[Axis, ...] = tuple([a for a in w.plan.axes if a.part is AxisPart.WITHIN])
 
     def fill(self, steps: Sequence[Step]) -> None:
         """Write the loops that fill the tiles of these statements, where blocks are known."""

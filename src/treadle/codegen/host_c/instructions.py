@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True)
-class Shape:
+class TensorShape:
     """Sizes, strides and element type of a tensor: where they lie in the table of numbers."""
 
     dims: int
@@ -26,7 +26,7 @@ class Allocate:
 
     handle: int
     slot: int
-    shape: Shape
+    shape: TensorShape
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LookAt:
     view: int
     slot: int
     offset_at: int
-    shape: Shape
+    shape: TensorShape
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,12 @@ LibraryArg: TypeAlias = (
 
 
 @dataclass(frozen=True)
-class Made:
+class AdoptedTensor:
     """A tensor that a library call gives: it must lie as `shape` says, else a copy does."""
 
     handle: int
     slot: int
-    shape: Shape
+    shape: TensorShape
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class CallLibrary:
 
     function: str
     args: tuple[LibraryArg, ...]
-    made: tuple[Made | None, ...]
+    made: tuple[AdoptedTensor | None, ...]
     """What it gives, in order; None: nobody wants it."""
     step: int
 
@@ -151,7 +151,7 @@ class GivenView:
     """A view of the memory at a slot that is made for one call and handed over to it."""
 
     slot: int
-    shape: Shape
+    shape: TensorShape
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class CallBack:
     """Go back to who called the function, for one step: it is given views and gives tensors."""
 
     given: tuple[GivenView, ...]
-    made: tuple[Made, ...]
+    made: tuple[AdoptedTensor, ...]
     step: int
 
 

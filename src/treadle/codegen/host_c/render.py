@@ -16,6 +16,7 @@ from typing import Any
 
 from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.codegen.host_c.instructions import (
+    AdoptedTensor,
     Allocate,
     CallBack,
     CallLibrary,
@@ -26,14 +27,13 @@ from treadle.codegen.host_c.instructions import (
     LibraryArg,
     ListArg,
     LookAt,
-    Made,
     MaskArg,
     NumberArg,
     OptionalArg,
     OptionalListArg,
     PlaceIn,
     RunKernels,
-    Shape,
+    TensorShape,
     ViewArg,
     WholeArg,
 )
@@ -195,12 +195,12 @@ class _Writer:
         lines.append(f"    if (BACK({one.step}, given, made)) {_fail(one.step)} }}")
         return [*lines, *[self._adopted(m, one.step) for m in one.made]]
 
-    def _adopted(self, made: Made, step: int) -> str:
+    def _adopted(self, made: AdoptedTensor, step: int) -> str:
         given = f"n, {_shape(made.shape)}, &h[{made.handle}], &a[{made.slot}]"
         return f"    if (adopt({given})) {_fail(step)}"
 
 
-def _shape(shape: Shape) -> str:
+def _shape(shape: TensorShape) -> str:
     return f"{shape.dims}, n + {shape.at}"
 
 

@@ -12,28 +12,29 @@
 Only `record` imports torch, when it is called; nothing in a file is ever evaluated.
 """
 
+from treadle.frontends.dumps import Finding, Rederivation
 from treadle.frontends.inductor_dump.dialect import Dialect, detect_dialect
 from treadle.frontends.inductor_dump.export_program import Exported, export_dump, export_program
 from treadle.frontends.inductor_dump.import_program import Imported, import_program, unpacked
-from treadle.frontends.inductor_dump.model import Dump, Finding, Node, Section
+from treadle.frontends.inductor_dump.model import DumpNode, DumpSection, InductorDump
 from treadle.frontends.inductor_dump.parse import looks_like_dump, parse_dump, read_dump
 from treadle.frontends.inductor_dump.print import print_dump
 from treadle.frontends.inductor_dump.record import Decision, RecordedGraph, Recording, record
-from treadle.frontends.inductor_dump.rederive import Difference, Rederivation, rederive
+from treadle.frontends.inductor_dump.rederive import Difference, rederive
 
 __all__ = [
     "Decision",
     "Dialect",
     "Difference",
-    "Dump",
+    "DumpNode",
+    "DumpSection",
     "Exported",
     "Finding",
     "Imported",
-    "Node",
+    "InductorDump",
     "RecordedGraph",
     "Recording",
     "Rederivation",
-    "Section",
     "detect_dialect",
     "export_dump",
     "export_program",

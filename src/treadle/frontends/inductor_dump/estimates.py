@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 
 from treadle.frontends.inductor_dump import model
-from treadle.frontends.inductor_dump.import_buffers import Names, collect
-from treadle.frontends.inductor_dump.model import Node, Section
+from treadle.frontends.inductor_dump.import_buffers import SectionNames, collect
+from treadle.frontends.inductor_dump.model import DumpNode, DumpSection
 from treadle.frontends.inductor_dump.rederive_users import buffers_of
 from treadle.index import hint
 
@@ -23,7 +23,7 @@ CAP = 10**9
 class Estimates:
     """Bytes by node, and the accesses whose size the dump does not tell."""
 
-    def __init__(self, section: Section, names: Names | None = None) -> None:
+    def __init__(self, section: DumpSection, names: SectionNames | None = None) -> None:
         self.names = names if names is not None else collect(section)
         self.unknown_accesses = 0
         self._taken = _taken_apart(section)
@@ -37,11 +37,11 @@ class Estimates:
         """Bytes of all nodes together."""
         return sum(self.by_node.values())
 
-    def _bytes(self, node: Node) -> int:
+    def _bytes(self, node: DumpNode) -> int:
         if node.kind == "nop" or node.arguments[:1] == ("MultiOutput",):
             return 0
         points = CAP
-        if isinstance(node.detail, model.Loop) and node.detail.body is not None:
+        if isinstance(node.detail, model.DumpLoop) and node.detail.body is not None:
             points = 1
             for _, extent in node.detail.body.ranges:
                 points *= 1 if extent.expr is None else hint(extent.expr)
@@ -63,14 +63,14 @@ class Estimates:
         return min(elements, hint(buffer.numel)) * buffer.dtype.itemsize
 
 
-def kind_of(node: Node) -> str:
+def kind_of(node: DumpNode) -> str:
     """The word under which a node is counted."""
     if node.kind == "extern" or node.kind == "other":
         return node.arguments[0] if node.arguments else node.node_class
     return {"group": node.node_class, "nop": "allocation"}.get(node.kind, node.kind)
 
 
-def _taken_apart(section: Section) -> dict[str, list[str]]:
+def _taken_apart(section: DumpSection) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in section.leaves():
         if node.arguments[:1] == ("MultiOutput",):
@@ -79,7 +79,7 @@ def _taken_apart(section: Section) -> dict[str, list[str]]:
     return found
 
 
-def _inside(node: Node) -> set[str]:
+def _inside(node: DumpNode) -> set[str]:
     """Buffers that the members of a group make and only they use."""
     if node.kind != "group":
         return set()

@@ -23,7 +23,7 @@ from treadle.frontends.inductor_dump.export_fx import FxNames
 from treadle.frontends.inductor_dump.import_body import (
     REDUCTIONS,
     ROUND_TO_INT,
-    Place,
+    BufferPlace,
     compute_type,
     indirect_size,
 )
@@ -55,7 +55,7 @@ class Context:
 
     place: Callable[[str], tuple[str, Expr]]
     """The dump's name of a buffer, and the storage index at which that begins."""
-    place_of: Callable[[str], Place]
+    place_of: Callable[[str], BufferPlace]
     """What a reader of the dump will take the name to be."""
     stored: Mapping[str, str]
     """The name under which a buffer is stored to."""
@@ -68,7 +68,7 @@ def export_body(body: Body, context: Context) -> model.LoopBody:
     """The body as a dump shows it."""
     explicit = _used_as_values(body)
     while True:
-        writer = BodyWriter(body, context, explicit)
+        writer = DumpBodyWriter(body, context, explicit)
         found = writer.written()
         missing = writer.wraps_that_are_lost(found)
         if not missing:
@@ -78,12 +78,12 @@ def export_body(body: Body, context: Context) -> model.LoopBody:
 
 def _used_as_values(body: Body) -> set[int]:
     """Indirect values that wrap and are also operands: there the wrapping must show."""
-    wraps = {at.number for at in body.walk() if at.stmt.op == "indirect" and at.stmt.attrs[1]}
+    wraps = {at.number for at in body.walk() if at.stmt.op == "indirect" and at.stmt.attr("wrap")}
     used = {a for at in body.walk() for a in at.stmt.args}
     return {n for n in wraps & used if n is not None}
 
 
-class BodyWriter:
+class DumpBodyWriter:
     """One walk over the statements of a body."""
 
     def __init__(self, body: Body, context: Context, explicit: set[int]) -> None:
@@ -93,7 +93,7 @@ class BodyWriter:
         self.loops = [loop(f"{letter}{k}") for k in range(len(body.space))]
         self.known: dict[Symbol, IntLike] = dict(zip(body.space.vars, self.loops, strict=True))
         self.indices: dict[Expr, str] = {}
-        self.blocks: list[model.Block] = []
+        self.blocks: list[model.BodyBlock] = []
         self.statements: list[list[model.Statement]] = []
         self.fx: list[FxNames] = []
         self.vars: list[dict[int, str]] = []
@@ -135,20 +135,20 @@ class BodyWriter:
             result = self.statement(number, stmt)
             if stmt.op == "store" and result is not None:
                 is_plain = not result.startswith("store_reduction")
-                returned = model.Value(result) if is_plain else model.Verbatim("None")
+                returned = model.ValueName(result) if is_plain else model.Verbatim("None")
         statements = (*self.statements.pop(), model.Return(returned))
         self.fx.pop()
         self.vars.pop()
-        self.blocks.append(model.Block(name, statements))
+        self.blocks.append(model.BodyBlock(name, statements))
 
     def wraps_that_are_lost(self, body: model.LoopBody) -> set[int]:
         """Indirect values that add their size to negative ones, where a reader would not."""
         found = set()
         for number, slot in self.slots.items():
-            if number in self.explicit or not self.defined[number].attrs[1]:
+            if number in self.explicit or not self.defined[number].attr("wrap"):
                 continue
             size, wraps = indirect_size(body, self.context.place_of, indirect(f"indirect{slot}"))
-            wanted = self.defined[number].attrs[0]
+            wanted = self.defined[number].attr("size")
             assert isinstance(wanted, Expr)
             if not wraps or size is not self.context.said(wanted):
                 found.add(number)
@@ -172,14 +172,14 @@ class BodyWriter:
             self.vars[-1][number] = name
         return name
 
-    def value(self, number: int) -> model.Value:
+    def value(self, number: int) -> model.ValueName:
         """A value by its name in this block; one from outside is computed again."""
         if number not in self.vars[-1]:
             stmt = self.defined[number]
             if stmt.op not in POINTWISE and stmt.op not in AGAIN:
                 raise UnsayableError(f"{stmt.op} outside a masked block, used inside")
             self.statement(number, stmt)
-        return model.Value(self.vars[-1][number])
+        return model.ValueName(self.vars[-1][number])
 
     def call(self, op: str, args: Sequence[model.Argument], keywords: model.Keywords = ()) -> str:
         """Append `name = ops.op(args)`."""
@@ -187,11 +187,11 @@ class BodyWriter:
         self.statements[-1].append(model.OpCall(name, op, tuple(args), keywords))
         return name
 
-    def index(self, e: Expr) -> model.Value:
+    def index(self, e: Expr) -> model.ValueName:
         """Append `get_index = self.get_index('index0')`."""
         name = self.fx[-1].fresh("get_index")
         self.statements[-1].append(model.GetIndex(name, self.index_name(e)))
-        return model.Value(name)
+        return model.ValueName(name)
 
     def index_name(self, e: Expr) -> str:
         """The number under which the body lists an index; equal ones share it."""
@@ -212,7 +212,7 @@ class BodyWriter:
             keywords.append(("use_compute_types", model.Verbatim("False")))
         elif self.context.dialect.shows_distances:
             keywords.append(("use_compute_types", model.Verbatim("True")))
-        return self.call("to_dtype", (model.Value(name), _torch(wanted)), tuple(keywords))
+        return self.call("to_dtype", (model.ValueName(name), _torch(wanted)), tuple(keywords))
 
     def rounded(self, name: str, wanted: ValueType, source: DType = DType.F32) -> str:
         """The value rounded to its type, if a dump would keep more of it."""
@@ -233,8 +233,8 @@ def _seeds(body: Body) -> set[int]:
 
 def _cast_at_once(body: Body) -> set[int]:
     """Index values that are only made a number of another kind: dumps say both in one."""
-    indices = {at.number for at in body.walk() if at.stmt.op == "index" and at.stmt.attrs[1] is
-               DType.I64}  # fmt: skip
+    indices = {at.number for at in body.walk() if at.stmt.op == "index" and at.stmt.attr("dtype")
+               is DType.I64}  # fmt: skip
     uses: dict[int, list[Stmt]] = {}
     for at in body.walk():
         for a in at.stmt.args:
@@ -242,12 +242,12 @@ def _cast_at_once(body: Body) -> set[int]:
     return {
         n
         for n, (user, *others) in uses.items()
-        if n in indices and not others and user.op == "cast" and user.attrs[0] in INDEX_KINDS
+        if n in indices and not others and user.op == "cast" and user.attr("dtype") in INDEX_KINDS
     }
 
 
-def _torch(t: DType) -> model.DType:
-    return model.DType(t.torch_name)
+def _torch(t: DType) -> model.DumpDType:
+    return model.DumpDType(t.torch_name)
 
 
 def _flag(value: object) -> model.Verbatim:
@@ -266,7 +266,7 @@ def is_exact(value: object, t: DType) -> bool:
 # --------------------------------------------------------------------- statements by operation
 
 
-def _constant(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _constant(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     literal, element = stmt.attrs
     assert isinstance(literal, Literal)
     assert isinstance(element, DType)
@@ -277,12 +277,12 @@ def _constant(w: BodyWriter, number: int, stmt: Stmt) -> str:
     return name if exact else w.rounded(name, element)
 
 
-def _cast(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _cast(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     (a,) = stmt.args
-    wanted, source = stmt.attrs[0], w.type_of(a)
+    wanted, source = stmt.attr("dtype"), w.type_of(a)
     assert isinstance(wanted, DType)
     if a in w.later:
-        e = w.defined[a].attrs[0]
+        e = w.defined[a].attr("expr")
         assert isinstance(e, Expr)
         return w.call("index_expr", (w.index(e), _torch(wanted)))
     name = w.value(a).name
@@ -293,20 +293,20 @@ def _cast(w: BodyWriter, number: int, stmt: Stmt) -> str:
     return w.to_dtype(name, wanted, source)
 
 
-def _bitcast(w: BodyWriter, number: int, stmt: Stmt) -> str:
-    wanted, source = stmt.attrs[0], w.type_of(stmt.args[0])
+def _bitcast(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
+    wanted, source = stmt.attr("dtype"), w.type_of(stmt.args[0])
     assert isinstance(wanted, DType)
     value = w.value(stmt.args[0])
     return w.call("to_dtype_bitcast", (value, _torch(wanted), _torch(source)))
 
 
-def _to_int(w: BodyWriter, number: int, stmt: Stmt) -> str:
-    wanted = stmt.attrs[0]
+def _to_int(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
+    wanted = stmt.attr("dtype")
     assert isinstance(wanted, DType)
     return w.call(stmt.op, (w.value(stmt.args[0]), _torch(wanted)))
 
 
-def _index(w: BodyWriter, number: int, stmt: Stmt) -> str | None:
+def _index(w: DumpBodyWriter, number: int, stmt: Stmt) -> str | None:
     e, element = stmt.attrs
     assert isinstance(e, Expr)
     assert isinstance(element, DType)
@@ -317,7 +317,7 @@ def _index(w: BodyWriter, number: int, stmt: Stmt) -> str | None:
     return w.rounded(name, element)
 
 
-def _indirect(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _indirect(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     size, wrap, _ = stmt.attrs
     assert isinstance(size, Expr)
     (a,) = stmt.args
@@ -327,48 +327,48 @@ def _indirect(w: BodyWriter, number: int, stmt: Stmt) -> str:
     slot = w.slots.setdefault(number, len(w.slots))
     w.known[value_symbol(number)] = indirect(f"indirect{slot}")
     result = w.fx[-1].fresh(f"set_indirect{slot}")
-    w.statements[-1].append(model.SetIndirect(result, slot, model.Value(name)))
+    w.statements[-1].append(model.SetIndirect(result, slot, model.ValueName(name)))
     w.parts += 1
     return name
 
 
-def _wrapped(w: BodyWriter, name: str, t: DType, size: Expr) -> str:
+def _wrapped(w: DumpBodyWriter, name: str, t: DType, size: Expr) -> str:
     """Negative positions count from the end."""
     if t is not DType.I64:
         name = w.to_dtype(name, DType.I64, t)
-    zero = model.Value(w.call("constant", (model.Verbatim("0"), _torch(DType.I64))))
-    end = model.Value(w.call("index_expr", (w.index(size), _torch(DType.I64))))
-    value = model.Value(name)
-    below = model.Value(w.call("lt", (value, zero)))
-    moved = model.Value(w.call("add", (value, end)))
+    zero = model.ValueName(w.call("constant", (model.Verbatim("0"), _torch(DType.I64))))
+    end = model.ValueName(w.call("index_expr", (w.index(size), _torch(DType.I64))))
+    value = model.ValueName(name)
+    below = model.ValueName(w.call("lt", (value, zero)))
+    moved = model.ValueName(w.call("add", (value, end)))
     return w.call("where", (below, moved, value))
 
 
-def _load(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _load(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     buffer, e, _ = stmt.attrs
     assert isinstance(e, Expr)
     name, start = w.context.place(str(buffer))
     e = e - start
     if number in w.seeds and w.type_of(number) is DType.I64 and e.value is not None:
         w.index_name(e)
-        return w.call("load_seed", (model.Text(name), model.Verbatim(str(e.value))))
-    return w.call("load", (model.Text(name), w.index(e)))
+        return w.call("load_seed", (model.QuotedText(name), model.Verbatim(str(e.value))))
+    return w.call("load", (model.QuotedText(name), w.index(e)))
 
 
-def _store(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _store(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     buffer, e, mode, _ = stmt.attrs
     assert isinstance(e, Expr)
     _, start = w.context.place(str(buffer))
-    name = model.Text(w.context.stored[str(buffer)])
+    name = model.QuotedText(w.context.stored[str(buffer)])
     value = w.value(stmt.args[0])
     at = w.index(e - start)
     if mode == "plain" and w.stores_results:
         return w.call("store_reduction", (name, at, value))
-    how = model.Verbatim("None") if mode == "plain" else model.Text(str(mode))
+    how = model.Verbatim("None") if mode == "plain" else model.QuotedText(str(mode))
     return w.call("store", (name, at, value, how))
 
 
-def _reduce(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _reduce(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     kind, _ = stmt.attrs
     types, given = w.types[number], w.type_of(stmt.args[0])
     result = types[0] if isinstance(types, tuple) else types
@@ -378,22 +378,22 @@ def _reduce(w: BodyWriter, number: int, stmt: Stmt) -> str:
     shown = DType.F64 if is_narrow else compute_type(result)
     values = tuple([w.value(a) for a in stmt.args])
     packed = values[0] if len(values) == 1 else model.Pack(values)
-    what = model.Text(REDUCTION_NAMES.get(str(kind), str(kind)))
+    what = model.QuotedText(REDUCTION_NAMES.get(str(kind), str(kind)))
     name = w.call("reduction", (_torch(shown), _torch(compute_type(given)), what, packed))
     return w.rounded(name, types, DType.F64) if is_narrow else name
 
 
-def _get(w: BodyWriter, number: int, stmt: Stmt) -> str:
-    (a,), position = stmt.args, stmt.attrs[0]
+def _get(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
+    (a,), position = stmt.args, stmt.attr("position")
     assert isinstance(position, int)
     name = w.fx[-1].fresh("getitem")
     w.statements[-1].append(model.GetItem(name, w.value(a).name, position))
     source = w.defined[a]
-    is_narrow = source.op == "reduce" and source.attrs[0] not in EXACT_REDUCTIONS
+    is_narrow = source.op == "reduce" and source.attr("kind") not in EXACT_REDUCTIONS
     return w.rounded(name, w.types[number], DType.F64) if is_narrow else name
 
 
-def _scan(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _scan(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     """The combination is not shown: dumps do not have it."""
     values = tuple([w.value(a) for a in stmt.args])
     types = tuple([_torch(compute_type(w.type_of(a))) for a in stmt.args])
@@ -414,7 +414,7 @@ def _values_in(stmts: Sequence[Stmt]) -> int:
     return sum(s.definition.produces + _values_in(s.region) for s in stmts)
 
 
-def _sort(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _sort(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     descending, stable = stmt.attrs
     values = tuple([w.value(a) for a in stmt.args])
     types = tuple([_torch(compute_type(w.type_of(a))) for a in stmt.args])
@@ -422,8 +422,8 @@ def _sort(w: BodyWriter, number: int, stmt: Stmt) -> str:
     return w.call("sort", (model.Pack(types), model.Pack(values), *flags))
 
 
-def _masked(w: BodyWriter, number: int, stmt: Stmt) -> str:
-    literal = stmt.attrs[0]
+def _masked(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
+    literal = stmt.attr("other")
     assert isinstance(literal, Literal)
     other, mask, result = literal.value, w.value(stmt.args[0]), w.type_of(number)
     if isinstance(other, float) and not result.is_float:
@@ -438,7 +438,7 @@ def _masked(w: BodyWriter, number: int, stmt: Stmt) -> str:
     return name if is_exact(other, result) else w.rounded(name, result)
 
 
-def _bucketize(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _bucketize(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     buffer, size, right, element = stmt.attrs
     assert isinstance(size, Expr)
     assert isinstance(element, DType)
@@ -451,25 +451,25 @@ def _bucketize(w: BodyWriter, number: int, stmt: Stmt) -> str:
     at = [w.index(size), w.index(size), w.index(step)]
     name, _ = w.context.place(str(buffer))
     none = model.Verbatim("None")
-    packed = model.Pack((model.Text(name), *at))
+    packed = model.Pack((model.QuotedText(name), *at))
     rest = (model.Verbatim("0"), _torch(element), _flag(right), none, none)
     return w.call("bucketize", (value, packed, *rest))
 
 
-def _random(w: BodyWriter, number: int, stmt: Stmt) -> str:
+def _random(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
     usual = DType.I64 if stmt.op == "randint" else DType.F32
-    if stmt.attrs[0] is not usual:
+    if stmt.attr("dtype") is not usual:
         raise UnsayableError(f"{stmt.op} of another type than {usual}")
     args = tuple([w.value(a) for a in stmt.args])
     return w.call("randint64" if stmt.op == "randint" else stmt.op, args)
 
 
-def _assert(w: BodyWriter, number: int, stmt: Stmt) -> str:
-    message = "".join(c for c in str(stmt.attrs[0]) if c not in "'\"\\\n")
-    return w.call("device_assert_async", (w.value(stmt.args[0]), model.Text(message)))
+def _assert(w: DumpBodyWriter, number: int, stmt: Stmt) -> str:
+    message = "".join(c for c in str(stmt.attr("message")) if c not in "'\"\\\n")
+    return w.call("device_assert_async", (w.value(stmt.args[0]), model.QuotedText(message)))
 
 
-SPECIAL: Mapping[str, Callable[[BodyWriter, int, Stmt], str | None]] = {
+SPECIAL: Mapping[str, Callable[[DumpBodyWriter, int, Stmt], str | None]] = {
     "constant": _constant,
     "cast": _cast,
     "bitcast": _bitcast,

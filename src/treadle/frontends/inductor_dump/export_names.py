@@ -53,7 +53,7 @@ class Output:
 
 
 @dataclass
-class Names:
+class ExportedNames:
     """What everything is called in the dump, and which output of which node it is."""
 
     program: Program
@@ -106,9 +106,9 @@ class Names:
         return {old: new for old, new in known.items() if old != new}
 
 
-def name_everything(program: Program) -> Names:
+def name_everything(program: Program) -> ExportedNames:
     """The names of a program in a dump."""
-    names = Names(program, program.ops)
+    names = ExportedNames(program, program.ops)
     _name_sizes(names)
     _find_parts(names)
     names.ops = _shells_last(names)
@@ -127,7 +127,7 @@ def _leaves(ops: tuple[Operation, ...]) -> Iterator[Operation]:
 # ------------------------------------------------------------------------------------- sizes
 
 
-def _name_sizes(names: Names) -> None:
+def _name_sizes(names: ExportedNames) -> None:
     taken = {s.name for s in names.program.sizes if SIZE_NAME.fullmatch(s.name)}
     for size in names.program.sizes:
         name, number = size.name, 0
@@ -147,7 +147,7 @@ def _name_sizes(names: Names) -> None:
 # --------------------------------------------------------------------------------------- parts
 
 
-def _find_parts(names: Names) -> None:
+def _find_parts(names: ExportedNames) -> None:
     """Find the views that fill an allocated buffer one behind the other, each written on its own.
 
     A concatenation that is a copy has parts as well: they keep storages of their own.
@@ -174,7 +174,7 @@ def _find_parts(names: Names) -> None:
             names.part_of.update(dict.fromkeys(parts, root))
 
 
-def _shells_last(names: Names) -> tuple[Operation, ...]:
+def _shells_last(names: ExportedNames) -> tuple[Operation, ...]:
     ops = list(names.program.ops)
     for op in names.program.ops:
         if isinstance(op, Nop) and op.name in names.parts:
@@ -193,7 +193,7 @@ def _shells_last(names: Names) -> tuple[Operation, ...]:
 # ---------------------------------------------------------------------------------- operations
 
 
-def _name_operations(names: Names) -> None:
+def _name_operations(names: ExportedNames) -> None:
     leaves = list(_leaves(names.ops))
     known = [leaf.name for leaf in leaves if _OP.fullmatch(leaf.name)]
     free = max([number_of(name) for name in known], default=-1) + 1
@@ -216,7 +216,7 @@ def number_of(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _prefix(names: Names) -> str:
+def _prefix(names: ExportedNames) -> str:
     """What the names of a graph inside another one begin with: `true_graph_0_`."""
     for leaf in names.program.leaves:
         if found := _OP.fullmatch(leaf.name):
@@ -224,13 +224,13 @@ def _prefix(names: Names) -> str:
     return ""
 
 
-def _name_group(names: Names, op: Operation) -> str:
+def _name_group(names: ExportedNames, op: Operation) -> str:
     if isinstance(op, Group):
         names.op[op.name] = "_".join([_name_group(names, m) for m in op.members])
     return names.op[op.name]
 
 
-def _is_in_order(names: Names) -> bool:
+def _is_in_order(names: ExportedNames) -> bool:
     """Whether the numbers of operations grow along each dependence."""
     deps = dependences(names.program)
     order = [number_of(names.op[name]) for name in deps.names]
@@ -242,7 +242,7 @@ def _is_in_order(names: Names) -> bool:
 # ------------------------------------------------------------------------------------- buffers
 
 
-def _written(names: Names, op: Operation) -> Iterator[str | None]:
+def _written(names: ExportedNames, op: Operation) -> Iterator[str | None]:
     """The buffers that get a value, as outputs of the node; None is a token of the node itself."""
     of = effects(op)
     found: list[str | None] = []
@@ -258,7 +258,7 @@ def _written(names: Names, op: Operation) -> Iterator[str | None]:
     yield from dict.fromkeys(homes or [None])
 
 
-def _name_inputs(names: Names) -> None:
+def _name_inputs(names: ExportedNames) -> None:
     taken: set[str] = set()
     for name in names.program.inputs:
         new = name
@@ -270,7 +270,7 @@ def _name_inputs(names: Names) -> None:
         names.buffer[name] = new
 
 
-def _name_buffers(names: Names, written: Mapping[str, list[str | None]]) -> None:
+def _name_buffers(names: ExportedNames, written: Mapping[str, list[str | None]]) -> None:
     """Give the versions numbers that no buffer has, near those of their operation."""
     made = {n for row in written.values() for n in row if n and n not in names.buffer}
     kept = {n for n in made if _BUF.fullmatch(n) and n not in names.buffer.values()}

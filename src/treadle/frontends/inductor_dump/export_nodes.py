@@ -18,17 +18,17 @@ from typing import Literal
 from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.dialect import Dialect
 from treadle.frontends.inductor_dump.export_body import Context, export_body
-from treadle.frontends.inductor_dump.export_names import Names, Output
-from treadle.frontends.inductor_dump.import_body import Place
+from treadle.frontends.inductor_dump.export_names import ExportedNames, Output
+from treadle.frontends.inductor_dump.import_body import BufferPlace
 from treadle.frontends.inductor_dump.import_ops import (
     COLLECTIVES,
     CONCAT,
     OPAQUE_LOOP,
     WITH_EFFECTS,
 )
-from treadle.frontends.inductor_dump.model import Device, Index, Nest, Node, StarDep
+from treadle.frontends.inductor_dump.model import Bracketed, DumpDevice, DumpNode, Index, StarDep
 from treadle.frontends.inductor_dump.rederive_access import (
-    Access,
+    DumpAccess,
     Spelling,
     UnsayableError,
     accesses_of,
@@ -76,7 +76,7 @@ MUTATION = "MutationLayoutSHOULDREMOVE"
 class NodeWriter:
     """Makes the nodes of one program."""
 
-    def __init__(self, names: Names, dialect: Dialect) -> None:
+    def __init__(self, names: ExportedNames, dialect: Dialect) -> None:
         self.names, self.dialect = names, dialect
         self.layouts: dict[str, model.Layout] = {}
         """Of everything that has a name in the dump."""
@@ -85,7 +85,7 @@ class NodeWriter:
             self.layouts[names.buffer[name]] = self.layout(names.buffers[name])
 
     # -- nodes -----------------------------------------------------------------------------
-    def node(self, op: Operation) -> Node:
+    def node(self, op: Operation) -> DumpNode:
         """The node for an operation, members included."""
         if isinstance(op, Group) and len(op.members) == 1:
             return self.node(op.members[0])  # the group would have the name of its member
@@ -93,7 +93,7 @@ class NodeWriter:
             members = tuple([self.node(m) for m in op.members])
             classes = tuple([m.node_class for m in members])
             kind, detail = CLASSES[type(op)], model.Members(members)
-            return Node(self.names.op[op.name], kind, classes, (), (), (), detail=detail)
+            return DumpNode(self.names.op[op.name], kind, classes, (), (), (), detail=detail)
         if isinstance(op, Loop):
             try:
                 return self._loop(op)
@@ -108,7 +108,7 @@ class NodeWriter:
             return self._nop(op)
         return self._extern(op, *self._class_of(op))
 
-    def _loop(self, op: Loop) -> Node:
+    def _loop(self, op: Loop) -> DumpNode:
         names, said = self.names, self.names.said
         stored = {b: o.name for o in names.outputs[op.name] for b in [o.buffer] if b is not None}
         context = Context(
@@ -131,14 +131,16 @@ class NodeWriter:
 
     def _space(
         self, device: str, kept: list[Index], reduced: list[Index], body: model.LoopBody | None
-    ) -> model.Loop:
+    ) -> model.DumpLoop:
         brackets: Literal["()", "[]"] = "()" if self.dialect.sizes_are_tuples and body else "[]"
-        sizes = Nest((Nest(tuple(kept), brackets), Nest(tuple(reduced), brackets)), "()")
+        sizes = Bracketed(
+            (Bracketed(tuple(kept), brackets), Bracketed(tuple(reduced), brackets)), "()"
+        )
         iteration = iteration_of(device, kept, reduced)
-        assert iteration is not None
-        return model.Loop(device, iteration, sizes, (), body)
+        assert iteration is not None, "a loop to export has extents that the dialect can say"
+        return model.DumpLoop(device, iteration, sizes, (), body)
 
-    def _without_body(self, op: Operation, what: tuple[str, ...]) -> Node:
+    def _without_body(self, op: Operation, what: tuple[str, ...]) -> DumpNode:
         """A node that shows its space and layouts only: a template, a loop that cannot be said."""
         what = what or ("TemplateBuffer",)
         outputs = self._outputs(op, what[-1], MUTATION if isinstance(op, Loop) else "")
@@ -152,7 +154,7 @@ class NodeWriter:
         self._say_what_is_lost(op)
         return self._node(op, "SchedulerNode", what, outputs, detail, writes, reads)
 
-    def _nop(self, op: Operation) -> Node:
+    def _nop(self, op: Operation) -> DumpNode:
         parts = self.names.parts.get(op.name, ())
         what = "ConcatKernel" if parts else "ComputedBuffer"
         outputs = self._outputs(op, what)
@@ -163,7 +165,7 @@ class NodeWriter:
             writes = tuple([self.whole(o.name, o.buffer, empty=True) for o in rows])
         return self._node(op, "NopKernelSchedulerNode", what, outputs, None, writes, reads)
 
-    def _extern(self, op: Operation, what: str, kernel: str) -> Node:
+    def _extern(self, op: Operation, what: str, kernel: str) -> DumpNode:
         outputs = self._outputs(op, what)
         reads = self._reads(op)
         rows = self.names.outputs[op.name]
@@ -171,7 +173,7 @@ class NodeWriter:
         if isinstance(op, MultiOutput) and self.dialect.shows_distances:
             writes = tuple([self.whole(o.name, o.buffer, merged=True) for o in rows])
         self._say_what_is_lost(op)
-        detail = model.Extern(kernel)
+        detail = model.DumpCall(kernel)
         return self._node(op, "ExternKernelSchedulerNode", what, outputs, detail, writes, reads)
 
     def _node(
@@ -179,14 +181,14 @@ class NodeWriter:
         op: Operation,
         kind: str,
         what: str | tuple[str, ...],
-        outputs: tuple[model.Buffer, ...],
+        outputs: tuple[model.DumpBuffer, ...],
         detail: model.Detail | None,
         writes: tuple[model.Dep, ...] = (),
         reads: tuple[model.Dep, ...] = (),
-    ) -> Node:
+    ) -> DumpNode:
         arguments = (what,) if isinstance(what, str) else what
         name = self.names.op[op.name]
-        return Node(name, kind, arguments, writes, (), reads, outputs, detail)
+        return DumpNode(name, kind, arguments, writes, (), reads, outputs, detail)
 
     # -- calls -----------------------------------------------------------------------------
     def _class_of(self, op: Operation) -> tuple[str, str]:
@@ -241,7 +243,7 @@ class NodeWriter:
             self.notes.append((op.name, f"not shown: {', '.join(lost)}"))
 
     # -- buffers ---------------------------------------------------------------------------
-    def _outputs(self, op: Operation, what: str, version: str = "") -> tuple[model.Buffer, ...]:
+    def _outputs(self, op: Operation, what: str, version: str = "") -> tuple[model.DumpBuffer, ...]:
         rows = self.names.outputs[op.name]
         targets = tuple([o.target for o in rows if o.target])
         found = []
@@ -257,7 +259,7 @@ class NodeWriter:
                 aliases = targets
             mutations = (o.target,) if o.target else ()
             kind = "MutationOutput" if is_version and not version else what
-            found.append(model.Buffer(o.name, kind, layout, aliases, mutations))
+            found.append(model.DumpBuffer(o.name, kind, layout, aliases, mutations))
             self.layouts[o.name] = layout
         return tuple(found)
 
@@ -281,7 +283,7 @@ class NodeWriter:
         return self.layout(buffer, "NonOwningLayout" if is_part else "FixedLayout")
 
     def _none(self, device: str) -> model.Layout:
-        zero = Nest((Index.of(Const(0)),))
+        zero = Bracketed((Index.of(Const(0)),))
         if self.dialect.always_shows_mode:
             return model.NoneLayout(_device(device))
         return model.NoneLayout(_device(device), zero, zero)
@@ -296,7 +298,7 @@ class NodeWriter:
         if not self.dialect.layouts_show_device_index:
             device = device.partition(":")[0]
         of = buffer.layout
-        size, stride = (Nest(tuple(map(Index.of, part))) for part in (of.sizes, of.strides))
+        size, stride = (Bracketed(tuple(map(Index.of, part))) for part in (of.sizes, of.strides))
         hides_offset = of.offset.value == 0 or kind == "NonOwningLayout"
         offset = None if hides_offset else Index.of(of.offset)
         return model.TensorLayout(kind, device, buffer.dtype.torch_name, size, stride, offset)
@@ -310,14 +312,14 @@ class NodeWriter:
         start = known[name].layout.offset if name in names.part_of else Const(0)
         return names.buffer[home], start
 
-    def _place_of(self, name: str) -> Place:
+    def _place_of(self, name: str) -> BufferPlace:
         """What a reader of the dump takes a name for."""
         names = self.names
         home = names.buffer_called[name]
         buffer = names.buffers[home]
         root = names.buffers[names.program.storage_of(home)]
         start = buffer.layout.offset if home in names.part_of else Const(0)
-        return Place(buffer, start, root.storage_numel)
+        return BufferPlace(buffer, start, root.storage_numel)
 
     def whole(
         self, name: str, buffer: str | None, merged: bool = False, empty: bool = False
@@ -329,7 +331,7 @@ class NodeWriter:
         at = [loop(f"p{k}") for k in range(len(layout.sizes))]
         index = layout.index(at)
         ranges = tuple([(v.name, Index.of(n)) for v, n in zip(at, layout.sizes, strict=True)])
-        dep = Spelling(ranges, merged).dep(Access(name, Index.of(index)), name)
+        dep = Spelling(ranges, merged).dep(DumpAccess(name, Index.of(index)), name)
         if empty and isinstance(dep, model.MemoryDep):
             none = Index.of(Const(0))
             return model.MemoryDep(name, dep.index, tuple([(v, none) for v, _ in dep.ranges]))
@@ -339,7 +341,7 @@ class NodeWriter:
 class _Homes(dict[str, str]):
     """Names to store to, also for views of what is stored."""
 
-    def __init__(self, names: Names, stored: Mapping[str, str]) -> None:
+    def __init__(self, names: ExportedNames, stored: Mapping[str, str]) -> None:
         super().__init__(stored)
         self.names = names
 
@@ -365,6 +367,6 @@ def _not_buffers(args: Iterable[object]) -> bool:
     return any(type(a).__name__ != "Ref" for a in args)
 
 
-def _device(text: str) -> Device:
+def _device(text: str) -> DumpDevice:
     kind, _, number = text.partition(":")
-    return Device(kind, int(number) if number.isdigit() else None)
+    return DumpDevice(kind, int(number) if number.isdigit() else None)

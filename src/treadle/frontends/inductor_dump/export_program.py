@@ -22,16 +22,23 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.core.errors import UsageError
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.dialect import DIALECTS, Dialect
 from treadle.frontends.inductor_dump.export_names import (
-    Names,
+    ExportedNames,
     Output,
     name_everything,
     number_of,
 )
 from treadle.frontends.inductor_dump.export_nodes import NodeWriter
-from treadle.frontends.inductor_dump.model import Dump, Finding, Node, Section, User, WeakDep
+from treadle.frontends.inductor_dump.model import (
+    DumpNode,
+    DumpSection,
+    InductorDump,
+    User,
+    WeakDep,
+)
 from treadle.frontends.inductor_dump.print import dep_text
 from treadle.frontends.inductor_dump.rederive_distances import (
     Distances,
@@ -43,7 +50,7 @@ from treadle.frontends.inductor_dump.rederive_groups import (
     joined_outputs,
     layout_names,
 )
-from treadle.frontends.inductor_dump.rederive_users import Walk, body_of, key
+from treadle.frontends.inductor_dump.rederive_users import BufferUsers, body_of, key
 from treadle.ir.effects import effects
 from treadle.ir.program import Call, Collective, Loop, Nest, Operation, Program, walk_operations
 
@@ -56,7 +63,7 @@ OUTPUT = User("OUTPUT", None, can_inplace=False, is_weak=False)
 class Exported:
     """A dump of a program, how names changed, and what could not be said."""
 
-    dump: Dump
+    dump: InductorDump
     names: Mapping[str, str]
     notes: tuple[Finding, ...]
 
@@ -66,7 +73,7 @@ def export_dump(
     dialect: str | Dialect = "2.13",
     *,
     section_title: str = "",
-) -> Dump:
+) -> InductorDump:
     """The program as a dump in a dialect; see `export_program`."""
     return export_program(program, dialect, section_title=section_title).dump
 
@@ -93,12 +100,12 @@ def export_program(
     nodes = _Filling(names, writer, bare, chosen).nodes()
     notes = [Finding(UNSAID, f"{op}: {text}", 0, is_note=True) for op, text in writer.notes]
     notes += [Finding(UNSAID, text, 0, is_note=True) for text in _unsaid(names)]
-    section = Section(tuple(nodes), title=section_title)
-    dump = Dump(chosen, (section,), findings=tuple(notes))
+    section = DumpSection(tuple(nodes), title=section_title)
+    dump = InductorDump(chosen, (section,), findings=tuple(notes))
     return Exported(dump, names.mapping(), tuple(notes))
 
 
-def _unsaid(names: Names) -> Iterator[str]:
+def _unsaid(names: ExportedNames) -> Iterator[str]:
     """What no dump says about a program as a whole."""
     program = names.program
     if program.donated:
@@ -126,19 +133,19 @@ class _Filling:
     """Fills in what follows: dependences, users, distances, headers of groups."""
 
     def __init__(
-        self, names: Names, writer: NodeWriter, bare: list[Node], dialect: Dialect
+        self, names: ExportedNames, writer: NodeWriter, bare: list[DumpNode], dialect: Dialect
     ) -> None:
         self.names, self.layouts, self.dialect = names, writer.layouts, dialect
         self.leaf_of = {names.op[op.name]: op for op in names.program.leaves}
         self.after = self._orders()
         self.chain = self._collective_chain()
         self.bare = [self._with_orders(node) for node in bare]
-        section = Section(tuple(self.bare))
-        self.walk = Walk(section, dialect.weak_deps_say_fake, calls_use_first_names=True)
-        self.distances: Distances = input_distances(self.walk) if dialect.shows_distances else {}
+        section = DumpSection(tuple(self.bare))
+        self.users = BufferUsers(section, dialect.weak_deps_say_fake, calls_use_first_names=True)
+        self.distances: Distances = input_distances(self.users) if dialect.shows_distances else {}
         self.returned = self._returned()
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[DumpNode]:
         """The nodes of the dump."""
         return [self._filled(node) for node in self.bare]
 
@@ -172,7 +179,7 @@ class _Filling:
             return o.name
         return [name for at, name in self.names.versions[o.buffer] if at < number][-1]
 
-    def _with_orders(self, node: Node) -> Node:
+    def _with_orders(self, node: DumpNode) -> DumpNode:
         if node.snodes:
             members = tuple([self._with_orders(m) for m in node.snodes])
             return replace(node, detail=model.Members(members))
@@ -181,7 +188,7 @@ class _Filling:
         deps += self.chain.get(node.name, ())
         return replace(node, unmet=tuple(dict.fromkeys(deps)))
 
-    def _order(self, node: Node, op: Operation, before: str) -> Iterator[model.Dep]:
+    def _order(self, node: DumpNode, op: Operation, before: str) -> Iterator[model.Dep]:
         rows = self.names.outputs[before]
         named = [o for o in rows if o.buffer is not None] or list(rows)
         source = self.names.program.op_by_name[before]
@@ -194,7 +201,7 @@ class _Filling:
             yield WeakDep(o.name, mine, fake)
 
     # -- leaves and groups -----------------------------------------------------------------
-    def _filled(self, node: Node) -> Node:
+    def _filled(self, node: DumpNode) -> DumpNode:
         far = distance_of(node, self.distances)
         node = replace(
             node,
@@ -212,14 +219,14 @@ class _Filling:
                 outputs=joined_outputs(members),
                 detail=model.Members(members),
             )
-        derived = self.walk.derived[node.name]
+        derived = self.users.derived[node.name]
         reads = {**derived.reads, **derived.weak}
-        writer = self.walk.writer
+        writer = self.users.writer
         makers = {writer[dep.name].name for dep in reads.values() if dep.name in writer}
         orders = [dep for dep in node.unmet if writer[dep.name].name not in makers]
         reads |= {key(dep): dep for dep in orders}
         detail = node.detail
-        if isinstance(detail, model.Loop):
+        if isinstance(detail, model.DumpLoop):
             listed = layout_names(derived)
             detail = replace(detail, layouts=tuple([(n, self.layouts[n]) for n in listed]))
         return replace(
@@ -235,18 +242,18 @@ class _Filling:
         return tuple(sorted(deps, key=lambda dep: dep_text(dep, self.dialect)))
 
     # -- users -----------------------------------------------------------------------------
-    def _with_users(self, buffer: model.Buffer) -> model.Buffer:
-        users = self.walk.users_of(buffer.name)
+    def _with_users(self, buffer: model.DumpBuffer) -> model.DumpBuffer:
+        users = self.users.users_of(buffer.name)
         end = [OUTPUT] if buffer.name in self.returned else []
         return replace(buffer, users=(*users, *end))
 
     def _returned(self) -> set[str]:
         """The last versions of what is returned or of inputs that are changed, and aliases."""
-        program, walk = self.names.program, self.walk
+        program, known = self.names.program, self.users
         homes = [self.names.home(name) for name in program.outputs]
-        found = {walk.current(self.names.buffer[h]) for h in homes if h in self.names.buffer}
-        found |= {last for _, last in walk.mutated_inputs()}
-        for shared in walk.sharing():
+        found = {known.current(self.names.buffer[h]) for h in homes if h in self.names.buffer}
+        found |= {last for _, last in known.mutated_inputs()}
+        for shared in known.sharing():
             if found & set(shared):
                 found |= set(shared)
         return found

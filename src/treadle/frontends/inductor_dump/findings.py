@@ -11,31 +11,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump.model import (
     Argument,
-    Block,
-    Buffer,
+    BodyBlock,
+    Bracketed,
     Dep,
-    Dump,
-    Finding,
+    DumpBuffer,
+    DumpLoop,
+    DumpNode,
+    DumpSection,
     GetIndex,
     GetItem,
     Index,
-    Loop,
+    InductorDump,
     LoopBody,
     MaskedCall,
     MemoryDep,
-    Nest,
-    Node,
     OtherLayout,
     Pack,
     Return,
-    Section,
     SetIndirect,
     Statement,
     TensorLayout,
     UnknownStatement,
-    Value,
+    ValueName,
 )
 from treadle.frontends.inductor_dump.rederive_users import removed_users
 from treadle.frontends.inductor_dump.soundness import unsound
@@ -45,7 +45,7 @@ _SCHEDULER_NAME = re.compile(r"((?:\w+_)?(?:buf|op))(\d{1,9})")
 _SCHEDULER_BUFFER = re.compile(r"(?:\w+_)?buf\d+")
 
 
-def find_oddities(dump: Dump) -> Iterator[Finding]:
+def find_oddities(dump: InductorDump) -> Iterator[Finding]:
     """Yield the findings of every section, in the order of its nodes."""
     for section in dump.sections:
         yield from _missing_end(section)
@@ -59,21 +59,21 @@ def find_oddities(dump: Dump) -> Iterator[Finding]:
                 if finding.code != "IND005" or finding.message not in reported:
                     reported.add(finding.message)
                     yield finding
-            if isinstance(node.detail, Loop) and node.detail.body:
+            if isinstance(node.detail, DumpLoop) and node.detail.body:
                 yield from _broken_references(node, node.detail.body)
 
 
 # --------------------------------------------------------------------------- missing pieces
 
 
-def _missing_end(section: Section) -> Iterator[Finding]:
+def _missing_end(section: DumpSection) -> Iterator[Finding]:
     if section.nodes and section.final_newlines < 2:
         last = section.nodes[-1]
         message = f"no blank line after the last node {last.name}: the end may be missing"
         yield Finding("IND003", message, last.line, is_note=True)
 
 
-def _missing_names(section: Section) -> Iterator[Finding]:
+def _missing_names(section: DumpSection) -> Iterator[Finding]:
     written = {name for node in section.walk() for name in _written(node)}
     nodes = {node.name for node in section.walk()}
     removed = removed_users(section)
@@ -98,25 +98,25 @@ def _missing_names(section: Section) -> Iterator[Finding]:
                 yield Finding("IND003", message, node.line)
 
 
-def _written(node: Node) -> Iterator[str]:
+def _written(node: DumpNode) -> Iterator[str]:
     yield from (dep.name for dep in node.writes)
     yield from (buffer.name for buffer in node.outputs)
 
 
-def _read(node: Node) -> Iterator[str]:
+def _read(node: DumpNode) -> Iterator[str]:
     yield from (dep.name for dep in (*node.unmet, *node.met))
     for buffer in node.outputs:
         yield from (*buffer.aliases, *buffer.mutations)
 
 
-def _users(node: Node) -> Iterator[tuple[str, str]]:
+def _users(node: DumpNode) -> Iterator[tuple[str, str]]:
     if node.users:
         yield from ((node.name, user.node) for user in node.users if not user.is_output)
     for buffer in node.outputs:
         yield from ((buffer.name, user.node) for user in buffer.users if not user.is_output)
 
 
-def _removed_names(section: Section) -> Iterator[Finding]:
+def _removed_names(section: DumpSection) -> Iterator[Finding]:
     """Numbers that are skipped among the operations, and among the buffers."""
     seen: dict[str, set[int]] = {}
     for node in section.leaves():
@@ -138,12 +138,12 @@ def _removed_names(section: Section) -> Iterator[Finding]:
 # --------------------------------------------------------------------------- not understood
 
 
-def _not_understood(node: Node) -> Iterator[Finding]:
+def _not_understood(node: DumpNode) -> Iterator[Finding]:
     kept = [*node.unknown, *[line for buffer in node.outputs for line in buffer.unknown]]
     yield from (_unknown(line.line, line.text) for line in kept)
     yield from _odd_layouts(node.outputs)
     yield from _odd_indices((node.writes, node.unmet, node.met), node)
-    if not isinstance(node.detail, Loop):
+    if not isinstance(node.detail, DumpLoop):
         return
     loop = node.detail
     body = loop.body
@@ -165,7 +165,7 @@ def _unknown(line: int, text: str) -> Finding:
     return Finding("IND004", f"not understood, kept as it is: {shown}", line, is_note=True)
 
 
-def _odd_layouts(buffers: tuple[Buffer, ...]) -> Iterator[Finding]:
+def _odd_layouts(buffers: tuple[DumpBuffer, ...]) -> Iterator[Finding]:
     for buffer in buffers:
         layout = buffer.layout
         if isinstance(layout, OtherLayout):
@@ -176,7 +176,7 @@ def _odd_layouts(buffers: tuple[Buffer, ...]) -> Iterator[Finding]:
             yield from _opaque(sizes, buffer.line)
 
 
-def _odd_indices(lists: Iterable[tuple[Dep, ...]], node: Node) -> Iterator[Finding]:
+def _odd_indices(lists: Iterable[tuple[Dep, ...]], node: DumpNode) -> Iterator[Finding]:
     for deps in lists:
         for dep in deps:
             if isinstance(dep, MemoryDep):
@@ -192,7 +192,7 @@ def _opaque(indices: list[Index], line: int) -> Iterator[Finding]:
             yield Finding("IND005", message, line, is_note=True)
 
 
-def _indices_of(nest: Nest | Index) -> Iterator[Index]:
+def _indices_of(nest: Bracketed | Index) -> Iterator[Index]:
     if isinstance(nest, Index):
         yield nest
         return
@@ -203,7 +203,7 @@ def _indices_of(nest: Nest | Index) -> Iterator[Index]:
 # ------------------------------------------------------------------------ broken references
 
 
-def _broken_references(node: Node, body: LoopBody) -> Iterator[Finding]:
+def _broken_references(node: DumpNode, body: LoopBody) -> Iterator[Finding]:
     indices = {name for name, _ in body.indices}
     blocks = {block.name for block in body.blocks}
     for block in body.blocks:
@@ -212,7 +212,7 @@ def _broken_references(node: Node, body: LoopBody) -> Iterator[Finding]:
             yield Finding("IND006", message, block.line)
 
 
-def _dangling(block: Block, indices: set[str], blocks: set[str]) -> Iterator[tuple[str, str]]:
+def _dangling(block: BodyBlock, indices: set[str], blocks: set[str]) -> Iterator[tuple[str, str]]:
     defined: set[str] = set()
     for statement in block.statements:
         if isinstance(statement, UnknownStatement):
@@ -242,7 +242,7 @@ def _values(statement: Statement) -> Iterator[str]:
 
 def _names(arguments: tuple[Argument, ...]) -> Iterator[str]:
     for argument in arguments:
-        if isinstance(argument, Value):
+        if isinstance(argument, ValueName):
             yield argument.name
         elif isinstance(argument, Pack):
             yield from _names(argument.items)

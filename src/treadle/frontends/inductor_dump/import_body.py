@@ -40,7 +40,7 @@ NUMBERS: Mapping[str, bool | float] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferPlace:
     """Where a name of the body really lives: a buffer, and the element at which it begins."""
 
     buffer: Buffer
@@ -55,10 +55,10 @@ def compute_type(t: DType) -> DType:
 
 
 def import_body(
-    detail: model.Loop, place_of: Callable[[str], Place], buffers: Mapping[str, Buffer]
+    detail: model.DumpLoop, place_of: Callable[[str], BufferPlace], buffers: Mapping[str, Buffer]
 ) -> Body:
     """The body of a loop node; `place_of` says where its buffers live."""
-    assert detail.body is not None
+    assert detail.body is not None, "only loops with a body are imported as loops"
     iteration, reduction = _extents(detail)
     builder = BodyBuilder(buffers, iteration, reduction)
     names = [loop(name) for name, _ in detail.body.ranges]
@@ -72,20 +72,20 @@ def import_body(
         raise UnsayableError(str(problem)) from None
 
 
-def _extents(detail: model.Loop) -> tuple[list[Expr], list[Expr]]:
+def _extents(detail: model.DumpLoop) -> tuple[list[Expr], list[Expr]]:
     """Extents of the iteration loops and of the reduction loops."""
-    assert detail.body is not None
+    assert detail.body is not None, "only loops with a body are imported as loops"
     extents: list[Expr] = []
     for name, extent in detail.body.ranges:
         if extent.expr is None:
             raise UnsayableError(f"the extent {extent.text} of {name}")
         extents.append(extent.expr)
-    if not isinstance(detail.sizes, model.Nest) or len(detail.sizes.items) != 2:
+    if not isinstance(detail.sizes, model.Bracketed) or len(detail.sizes.items) != 2:
         raise UnsayableError("its sizes have another form")
     reduced = detail.sizes.items[1]
-    count = len(reduced.items) if isinstance(reduced, model.Nest) else 0
+    count = len(reduced.items) if isinstance(reduced, model.Bracketed) else 0
     first = detail.sizes.items[0]
-    if not isinstance(first, model.Nest) or len(first.items) + count != len(extents):
+    if not isinstance(first, model.Bracketed) or len(first.items) + count != len(extents):
         raise UnsayableError("its sizes do not fit its loops")
     return extents[: len(extents) - count], extents[len(extents) - count :]
 
@@ -97,7 +97,7 @@ class _Translation:
         self,
         body: model.LoopBody,
         builder: BodyBuilder,
-        place_of: Callable[[str], Place],
+        place_of: Callable[[str], BufferPlace],
         loops: dict[Symbol, Symbol],
     ) -> None:
         self.body, self.builder, self.place_of = body, builder, place_of
@@ -121,7 +121,7 @@ class _Translation:
         for statement in self.blocks[block].statements:
             if isinstance(statement, model.Return):
                 found = statement.value
-                return self.values.get(found.name) if isinstance(found, model.Value) else None
+                return self.values.get(found.name) if isinstance(found, model.ValueName) else None
             self.statement(statement)
         return None
 
@@ -218,7 +218,7 @@ class _Translation:
         return self.values[name]
 
     def value(self, argument: model.Argument) -> Value:
-        if isinstance(argument, model.Value):
+        if isinstance(argument, model.ValueName):
             if argument.name in self.indices and argument.name not in self.values:
                 return self.builder.index(self.indices[argument.name])
             return self.named_value(argument.name)
@@ -240,14 +240,14 @@ class _Translation:
                 pass
         raise UnsayableError("a number was expected")
 
-    def place(self, call: model.OpCall) -> tuple[Place, Expr, bool]:
+    def place(self, call: model.OpCall) -> tuple[BufferPlace, Expr, bool]:
         """Buffer, storage index, and whether the access is not provably inside."""
         name = call.args[0] if call.args else None
         at = call.args[1] if len(call.args) > 1 else None
-        if not isinstance(name, model.Text):
+        if not isinstance(name, model.QuotedText):
             raise UnsayableError(f"ops.{call.op} names no buffer")
         place = self.place_of(name.text)
-        if isinstance(at, model.Value) and at.name in self.indices:
+        if isinstance(at, model.ValueName) and at.name in self.indices:
             index = self.indices[at.name]
         else:
             index = Const(int(self.number(at))) if at is not None else Const(0)
@@ -275,7 +275,7 @@ class _Translation:
         return self.builder.op(name, *operands)
 
     def operand(self, argument: model.Argument) -> Value | bool | int | float:
-        if isinstance(argument, model.Value):
+        if isinstance(argument, model.ValueName):
             return self.value(argument)
         return self.number(argument)
 
@@ -287,7 +287,7 @@ def _type_of(number: bool | int | float) -> DType:
 
 
 def _dtype(argument: model.Argument | None) -> DType:
-    if not isinstance(argument, model.DType):
+    if not isinstance(argument, model.DumpDType):
         raise UnsayableError("an element type was expected")
     return dtype(argument.name)  # a ValueError for a type unknown here
 
@@ -314,7 +314,7 @@ def _load(t: _Translation, call: model.OpCall) -> Value:
 def _store(t: _Translation, call: model.OpCall) -> None:
     place, index, unproven = t.place(call)
     mode = _argument(call, 3, "mode")
-    text = mode.text if isinstance(mode, model.Text) else "plain"
+    text = mode.text if isinstance(mode, model.QuotedText) else "plain"
     if text not in STORE_MODES:
         raise UnsayableError(f"a store of mode {text}")
     t.builder.store_at(place.buffer, index, t.value(call.args[2]), text, unproven)
@@ -329,7 +329,7 @@ def _constant(t: _Translation, call: model.OpCall) -> Value:
 
 def _index_expr(t: _Translation, call: model.OpCall) -> Value:
     at = call.args[0]
-    if isinstance(at, model.Value) and at.name in t.indices:
+    if isinstance(at, model.ValueName) and at.name in t.indices:
         index: Expr = t.indices[at.name]
     else:
         index = Const(int(t.number(at)))
@@ -363,7 +363,7 @@ def _to_int(t: _Translation, call: model.OpCall) -> Value:
 
 def _reduction(t: _Translation, call: model.OpCall) -> Value:
     wanted, kind = compute_type(_dtype(call.args[0])), call.args[2]
-    if not isinstance(kind, model.Text):
+    if not isinstance(kind, model.QuotedText):
         raise UnsayableError("a reduction without a kind")
     given = call.args[3]
     parts = given.items if isinstance(given, model.Pack) else (given,)
@@ -383,9 +383,9 @@ def _sort(t: _Translation, call: model.OpCall) -> Value:
 
 def _bucketize(t: _Translation, call: model.OpCall) -> Value:
     table, start = call.args[1], call.args[2]
-    if not isinstance(table, model.Pack) or not isinstance(table.items[0], model.Text):
+    if not isinstance(table, model.Pack) or not isinstance(table.items[0], model.QuotedText):
         raise UnsayableError("a bucketize of another form")
-    has_sorter = any(isinstance(a, model.Text | model.Pack) for a in call.args[5:])
+    has_sorter = any(isinstance(a, model.QuotedText | model.Pack) for a in call.args[5:])
     if has_sorter or not isinstance(start, model.Verbatim) or start.text != "0":
         raise UnsayableError("a bucketize with a sorter or into one of several tables")
     place = t.place_of(table.items[0].text)
@@ -405,7 +405,9 @@ def _randint(t: _Translation, call: model.OpCall) -> Value:
 
 
 def _assert(t: _Translation, call: model.OpCall) -> None:
-    message = call.args[1].text if isinstance(call.args[1], model.Text) else "assertion failed"
+    message = (
+        call.args[1].text if isinstance(call.args[1], model.QuotedText) else "assertion failed"
+    )
     t.builder.check(t.as_bool(t.value(call.args[0])), message)
 
 
@@ -439,7 +441,7 @@ SPECIAL: Mapping[str, Callable[[_Translation, model.OpCall], Value | None]] = {
 
 
 def indirect_size(
-    body: model.LoopBody, place_of: Callable[[str], Place], symbol: Symbol
+    body: model.LoopBody, place_of: Callable[[str], BufferPlace], symbol: Symbol
 ) -> tuple[Expr | None, bool]:
     """The range of an indirect value, and whether it is the size of the dimension it walks.
 
@@ -473,9 +475,9 @@ def _uses(body: model.LoopBody, symbol: Symbol) -> list[tuple[str, model.Index]]
                 indices[s.result] = named[s.index]
             elif isinstance(s, model.OpCall) and s.op in ("load", "store") and len(s.args) > 1:
                 name, at = s.args[0], s.args[1]
-                index = indices.get(at.name) if isinstance(at, model.Value) else None
+                index = indices.get(at.name) if isinstance(at, model.ValueName) else None
                 uses = index is not None and index.expr is not None and symbol in index.expr.free
-                if uses and index is not None and isinstance(name, model.Text):
+                if uses and index is not None and isinstance(name, model.QuotedText):
                     found.append((name.text, index))
     return found
 
@@ -503,4 +505,4 @@ def _dimension(buffer: Buffer, index: Expr, stride: Expr) -> Expr | None:
     return mine[0] if goes_outside else None
 
 
-__all__ = ["Place", "UnsayableError", "compute_type", "import_body", "indirect_size"]
+__all__ = ["BufferPlace", "UnsayableError", "compute_type", "import_body", "indirect_size"]

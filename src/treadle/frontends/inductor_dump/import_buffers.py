@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump import model
-from treadle.frontends.inductor_dump.import_body import Place
-from treadle.frontends.inductor_dump.model import Finding, Node, Section
+from treadle.frontends.inductor_dump.import_body import BufferPlace
+from treadle.frontends.inductor_dump.model import DumpNode, DumpSection
 from treadle.frontends.inductor_dump.rederive_users import buffers_of
 from treadle.index import Const, Expr, Facts, Symbol
 from treadle.ir.types import DTYPES, Buffer, BufferKind, DType, Layout
@@ -25,13 +26,13 @@ _NUMBER = re.compile(r"(\d+)")
 
 
 @dataclass
-class Names:
+class SectionNames:
     """Everything the names of a section stand for."""
 
-    section: Section
+    section: DumpSection
     devices: dict[str, str]
     """Older dumps leave the number out of a layout's device: `cuda` -> `cuda:0`."""
-    made: dict[str, tuple[Node, model.Buffer]] = field(default_factory=dict)
+    made: dict[str, tuple[DumpNode, model.DumpBuffer]] = field(default_factory=dict)
     layouts: dict[str, model.Layout] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
@@ -49,27 +50,27 @@ class Names:
             name = self.made[name][1].mutations[0]
         return name
 
-    def device_of(self, node: Node) -> str:
+    def device_of(self, node: DumpNode) -> str:
         """The device a node works on, with its number."""
         found = device_of(node)
         return self.devices.get(found, found)
 
-    def place_of(self, name: str) -> Place:
+    def place_of(self, name: str) -> BufferPlace:
         """Where the elements of `name` are, for a loop body."""
         buffer = self.buffers[self.real(name)]
         if buffer.view_of is None:
-            return Place(buffer, Const(0), buffer.storage_numel)
+            return BufferPlace(buffer, Const(0), buffer.storage_numel)
         root = self.buffers[buffer.view_of]
-        return Place(buffer, buffer.layout.offset, root.storage_numel)
+        return BufferPlace(buffer, buffer.layout.offset, root.storage_numel)
 
 
-def collect(section: Section) -> Names:
+def collect(section: DumpSection) -> SectionNames:
     """The names of a section, with a buffer for each that has bytes or orders something."""
-    names = Names(section, devices=_full_names(section))
+    names = SectionNames(section, devices=_full_names(section))
     for node in section.leaves():
         for buffer in buffers_of(node):
             names.made.setdefault(buffer.name, (node, buffer))
-        if isinstance(node.detail, model.Loop):
+        if isinstance(node.detail, model.DumpLoop):
             for name, layout in node.detail.layouts:
                 known = names.layouts.get(name)
                 if known is None or not isinstance(known, model.TensorLayout):
@@ -86,16 +87,16 @@ def collect(section: Section) -> Names:
     return names
 
 
-def _full_names(section: Section) -> dict[str, str]:
+def _full_names(section: DumpSection) -> dict[str, str]:
     numbered: dict[str, set[str]] = {}
     for node in section.leaves():
-        if isinstance(node.detail, model.Loop) and ":" in node.detail.device:
+        if isinstance(node.detail, model.DumpLoop) and ":" in node.detail.device:
             kind = node.detail.device.partition(":")[0]
             numbered.setdefault(kind, set()).add(node.detail.device)
     return {kind: found.pop() for kind, found in numbered.items() if len(found) == 1}
 
 
-def _declare_made(names: Names) -> None:
+def _declare_made(names: SectionNames) -> None:
     for name, (node, buffer) in names.made.items():
         if not buffer.mutations:
             layout = buffer.layout
@@ -104,7 +105,7 @@ def _declare_made(names: Names) -> None:
             names.buffers[name] = _buffer(names, name, layout, node)
 
 
-def _declare_inputs(names: Names) -> None:
+def _declare_inputs(names: SectionNames) -> None:
     for node in names.section.leaves():
         for dep in (*node.unmet, *node.met):
             real = names.real(dep.name)
@@ -120,7 +121,7 @@ def _declare_inputs(names: Names) -> None:
                 names.buffers[real] = Buffer(real, DType.U8, empty, names.device_of(node))
 
 
-def _buffer(names: Names, name: str, layout: model.Layout, node: Node) -> Buffer:
+def _buffer(names: SectionNames, name: str, layout: model.Layout, node: DumpNode) -> Buffer:
     device = names.device_of(node)
     if isinstance(layout, model.MultiOutputLayout):
         return Buffer(name, DType.U8, Layout.contiguous([0]), device, kind=BufferKind.TUPLE)
@@ -149,7 +150,7 @@ def _tensor(name: str, layout: model.TensorLayout, device: str) -> Buffer | None
     return Buffer(name, DTYPES[element], Layout(sizes, strides, offset), device)
 
 
-def _exprs(nest: model.Nest) -> tuple[Expr, ...] | None:
+def _exprs(nest: model.Bracketed) -> tuple[Expr, ...] | None:
     found = []
     for item in nest.items:
         if not isinstance(item, model.Index) or item.expr is None:
@@ -158,9 +159,9 @@ def _exprs(nest: model.Nest) -> tuple[Expr, ...] | None:
     return tuple(found)
 
 
-def device_of(node: Node) -> str:
+def device_of(node: DumpNode) -> str:
     """The device a node works on, from whatever in it names one."""
-    if isinstance(node.detail, model.Loop):
+    if isinstance(node.detail, model.DumpLoop):
         return node.detail.device
     for buffer in buffers_of(node):
         layout = buffer.layout
@@ -175,7 +176,7 @@ def device_of(node: Node) -> str:
 # ------------------------------------------------------------------------------ concatenation
 
 
-def _place_parts(names: Names) -> None:
+def _place_parts(names: SectionNames) -> None:
     """Make the buffers that alias a concatenation views of it, at the offsets they must have."""
     parts: dict[str, list[str]] = {}
     for name, (_, buffer) in names.made.items():

@@ -23,7 +23,7 @@ Shape = tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class OperandUse:
     """One operand: which buffer, how it is seen, and the shape it then has."""
 
     name: str
@@ -71,10 +71,10 @@ class _Inference:
             self.notes.append((op.name, text))
         return replace(op, args=tuple(Ref(self.settled(u, out)) for u in fitting[0]))
 
-    def readings(self, names: list[str], out: Shape) -> list[tuple[Use, Use]]:
+    def readings(self, names: list[str], out: Shape) -> list[tuple[OperandUse, OperandUse]]:
         """Every way to use the two operands that gives a result of shape `out`."""
         *batch, m, n = out
-        found: dict[tuple[Use, Use], None] = {}
+        found: dict[tuple[OperandUse, OperandUse], None] = {}
         for left, right in permutations(names):
             for a, b in product(self.uses(left), self.uses(right)):
                 inner = a.shape[-1] if a.shape else b.shape[-2] if b.shape else None
@@ -86,19 +86,19 @@ class _Inference:
                     found[(uses[0], uses[1])] = None
         return list(found)
 
-    def uses(self, name: str) -> list[Use]:
+    def uses(self, name: str) -> list[OperandUse]:
         """How an operand may be seen; an empty shape is one that the product decides."""
         if name in self.missing:
-            return [Use(name, "unknown", ())]
+            return [OperandUse(name, "unknown", ())]
         layout = self.buffers[name].layout
-        found = [Use(name, "reshaped", ())] if layout.is_contiguous else []
+        found = [OperandUse(name, "reshaped", ())] if layout.is_contiguous else []
         if len(layout.sizes) >= 2:
             *outer, rows, columns = layout.sizes
-            found.append(Use(name, "plain", layout.sizes))
-            found.append(Use(name, "transposed", (*outer, columns, rows)))
+            found.append(OperandUse(name, "plain", layout.sizes))
+            found.append(OperandUse(name, "transposed", (*outer, columns, rows)))
         return found
 
-    def fitted(self, use: Use, wanted: Shape) -> Use | None:
+    def fitted(self, use: OperandUse, wanted: Shape) -> OperandUse | None:
         """The use with the wanted shape, if it can have it."""
         if use.how == "unknown":
             return replace(use, shape=wanted)
@@ -108,7 +108,7 @@ class _Inference:
             return replace(use, shape=wanted) if fits else None
         return use if use.shape == wanted else None
 
-    def settled(self, use: Use, out: Buffer) -> str:
+    def settled(self, use: OperandUse, out: Buffer) -> str:
         """The buffer to pass: itself, or a view that is declared here."""
         old = self.buffers[use.name]
         if use.how == "unknown":

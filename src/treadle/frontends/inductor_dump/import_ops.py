@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.import_body import UnsayableError, import_body
-from treadle.frontends.inductor_dump.import_buffers import Names, creation_key
-from treadle.frontends.inductor_dump.model import Finding, Node
+from treadle.frontends.inductor_dump.import_buffers import SectionNames, creation_key
+from treadle.frontends.inductor_dump.model import DumpNode
 from treadle.frontends.inductor_dump.rederive_users import buffers_of
 from treadle.ir.program import (
     Arg,
@@ -62,7 +63,7 @@ CONCAT = "inductor.concat"
 class Importer:
     """Makes the operations of one section; `names` knows its buffers."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: SectionNames) -> None:
         self.names = names
         self.positions = _tuple_positions(names)
         self.waited = _waited_for(names)
@@ -70,7 +71,7 @@ class Importer:
         self.opaque: dict[str, str] = {}
         """Loops that cannot be loops here, with the reason."""
 
-    def operation(self, node: Node) -> Operation:
+    def operation(self, node: DumpNode) -> Operation:
         """The operation a node is, members included."""
         if node.kind == "group":
             members = tuple([self.operation(m) for m in node.snodes])
@@ -85,8 +86,8 @@ class Importer:
         return self._extern(node)
 
     # -- loops and allocations -------------------------------------------------------------
-    def _loop(self, node: Node) -> Operation:
-        assert isinstance(node.detail, model.Loop)
+    def _loop(self, node: DumpNode) -> Operation:
+        assert isinstance(node.detail, model.DumpLoop)
         if node.detail.body is None and node.arguments == ("ComputedBuffer",):
             self.opaque.setdefault(node.name, "its body is not shown")
             return self._call(node, Extern, OPAQUE_LOOP)
@@ -101,7 +102,7 @@ class Importer:
                 self.opaque[node.name] = str(problem)
         return self._call(node, Extern, OPAQUE_LOOP)
 
-    def _nop(self, node: Node) -> Operation:
+    def _nop(self, node: DumpNode) -> Operation:
         made = [b.name for b in buffers_of(node) if not b.mutations]
         parts = [p for name in made for p in self.names.copied_parts.get(name, ())]
         if parts:
@@ -115,9 +116,9 @@ class Importer:
         return Nop(name=node.name, device=self.names.device_of(node), writes=tuple(made))
 
     # -- calls -----------------------------------------------------------------------------
-    def _extern(self, node: Node) -> Operation:
+    def _extern(self, node: DumpNode) -> Operation:
         what = node.arguments[0] if node.arguments else ""
-        kernel = node.detail.kernel if isinstance(node.detail, model.Extern) else "None"
+        kernel = node.detail.kernel if isinstance(node.detail, model.DumpCall) else "None"
         target = kernel if kernel != "None" else f"inductor.{what}"
         device = self.names.device_of(node)
         if what == "MultiOutput" and node.name in self.positions:
@@ -139,7 +140,7 @@ class Importer:
         call = self._call(node, Extern, target)
         return replace(call, has_side_effects=True) if what in WITH_EFFECTS else call
 
-    def _collective(self, node: Node, target: str) -> Operation:
+    def _collective(self, node: DumpNode, target: str) -> Operation:
         """A collective says that it changes its operands too; it does those that are waited for."""
         if node.name in self.synchronous:
             return replace(self._call(node, Extern, target), has_side_effects=True)
@@ -150,12 +151,12 @@ class Importer:
             call = replace(call, mutates=changed)
         return call
 
-    def _waits_on(self, node: Node) -> str:
+    def _waits_on(self, node: DumpNode) -> str:
         changed = [m for b in buffers_of(node) for m in b.mutations]
         read = [d.name for d in (*node.unmet, *node.met) if not isinstance(d, model.WeakDep)]
         return self.names.real((changed or read or [""])[0])
 
-    def _call(self, node: Node, kind: type[C], target: str) -> C:
+    def _call(self, node: DumpNode, kind: type[C], target: str) -> C:
         """A call with what the dependences of the node say it reads, in the order they have."""
         names = self.names
         reads = [names.real(d.name) for d in (*node.unmet, *node.met)
@@ -175,12 +176,12 @@ class Importer:
         )
 
 
-def _tensors(names: Names, args: tuple[Arg, ...]) -> tuple[str, ...]:
+def _tensors(names: SectionNames, args: tuple[Arg, ...]) -> tuple[str, ...]:
     found = [a.buffer for a in args if isinstance(a, Ref)]
     return tuple(n for n in found if names.buffers[n].kind is BufferKind.TENSOR)
 
 
-def _tuple_positions(names: Names) -> dict[str, tuple[str, int]]:
+def _tuple_positions(names: SectionNames) -> dict[str, tuple[str, int]]:
     """For each MultiOutput its tuple and position: not in the dump, so in order of creation."""
     takers: dict[str, list[str]] = {}
     for node in names.section.leaves():
@@ -197,7 +198,7 @@ def _tuple_positions(names: Names) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _waited_for(names: Names) -> set[str]:
+def _waited_for(names: SectionNames) -> set[str]:
     found = set()
     for node in names.section.leaves():
         if node.arguments[:1] == ("_WaitKernel",):

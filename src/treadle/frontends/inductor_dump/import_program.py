@@ -18,11 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from treadle.analysis.deps import dependences
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump import model
-from treadle.frontends.inductor_dump.import_buffers import Names, collect, creation_key, sizes_in
+from treadle.frontends.inductor_dump.import_buffers import (
+    SectionNames,
+    collect,
+    creation_key,
+    sizes_in,
+)
 from treadle.frontends.inductor_dump.import_matmul import infer_products
 from treadle.frontends.inductor_dump.import_ops import Importer, note
-from treadle.frontends.inductor_dump.model import Dump, Finding, Section
+from treadle.frontends.inductor_dump.model import DumpSection, InductorDump
 from treadle.index import Expr
 from treadle.ir.effects import effects
 from treadle.ir.program import Group, Loop, Nop, Operation, Program, walk_operations
@@ -42,9 +48,9 @@ class Imported:
     """Inputs whose size the dump does not tell: they count no bytes."""
 
 
-def import_program(dump: Dump | Section, name: str = "dump") -> Imported:
+def import_program(dump: InductorDump | DumpSection, name: str = "dump") -> Imported:
     """The program of a dump (its last section) or of a section."""
-    section = dump.last if isinstance(dump, Dump) else dump
+    section = dump.last if isinstance(dump, InductorDump) else dump
     names = collect(section)
     importer = Importer(names)
     lines = {node.name: node.line for node in section.walk()}
@@ -96,7 +102,7 @@ def _flat(ops: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def _program(name: str, names: Names, ops: tuple[Operation, ...]) -> Program:
+def _program(name: str, names: SectionNames, ops: tuple[Operation, ...]) -> Program:
     used = {n for op in ops for leaf in op.leaves for n in _touched(leaf)}
     roots = {names.buffers[n].view_of for n in used if n in names.buffers}
     kept = [b for b in names.buffers.values() if _is_needed(b, used, roots, names)]
@@ -111,7 +117,7 @@ def _program(name: str, names: Names, ops: tuple[Operation, ...]) -> Program:
     )
 
 
-def _is_needed(b: Buffer, used: set[str], roots: set[str | None], names: Names) -> bool:
+def _is_needed(b: Buffer, used: set[str], roots: set[str | None], names: SectionNames) -> bool:
     return b.name in used or b.name in roots or b.name in names.inputs or b.name in names.outputs
 
 
@@ -128,7 +134,7 @@ def _exprs_of(op: Operation) -> list[Expr]:
     return found
 
 
-def _allocate_first(ops: tuple[Operation, ...], names: Names) -> tuple[Operation, ...]:
+def _allocate_first(ops: tuple[Operation, ...], names: SectionNames) -> tuple[Operation, ...]:
     """The shell of a concatenation stands behind its parts; as an allocation it comes first."""
     result = list(ops)
     for op in ops:
@@ -160,7 +166,7 @@ def _make_opaque(program: Program, importer: Importer) -> bool:
     return changed
 
 
-def _with_order(program: Program, section: Section, names: Names) -> Program:
+def _with_order(program: Program, section: DumpSection, names: SectionNames) -> Program:
     """Add `after` for the edges of the dump that no shared buffer gives."""
     deps = dependences(program)
     place = deps.position

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from treadle.core.errors import InputError
+from treadle.frontends.dumps import DumpLines
 
 CODE = "IND001"
 MAX_DEPTH = 40  # nested brackets or groups; real dumps have three
@@ -14,40 +15,16 @@ _SPECIAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[()\[\]{},'\"]")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 
 
-class Lines:
-    """The lines of a section and a position among them; `first` is the number of the first.
+class SectionLines(DumpLines):
+    """The lines of a section and a position among them; after `end` all lines are blank."""
 
-    After `end` all lines are blank.
-    """
-
-    __slots__ = ("at", "end", "file", "first", "lines")
+    __slots__ = ("end",)
 
     def __init__(self, lines: Sequence[str], file: str, first: int = 1) -> None:
-        self.lines, self.file, self.first, self.at = lines, file, first, 0
+        super().__init__(lines, file, first)
         self.end = len(lines)
         while self.end and not lines[self.end - 1]:
             self.end -= 1
-
-    @property
-    def done(self) -> bool:
-        """Whether all lines have been taken."""
-        return self.at >= len(self.lines)
-
-    @property
-    def text(self) -> str:
-        """The line at the cursor; past the end, an empty one."""
-        return self.lines[self.at] if self.at < len(self.lines) else ""
-
-    @property
-    def number(self) -> int:
-        """The number of the line at the cursor, as editors count."""
-        return self.first + self.at
-
-    def take(self) -> str:
-        """The line at the cursor, which moves on."""
-        text = self.text
-        self.at += 1
-        return text
 
     def error(self, expected: str, found: str | None = None, line: int | None = None) -> InputError:
         """The one message about a damaged file: what was expected at the cursor, what is there."""
@@ -61,9 +38,7 @@ class Lines:
         """The line at the cursor in words for a message."""
         if self.at >= self.end:
             return "the end of the dump"
-        if not self.text.strip():
-            return "a blank line"
-        return f"'{self.text[:60]}{'...' if len(self.text) > 60 else ''}'"
+        return super().shown()
 
 
 def closing(text: str, at: int) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump.dialect import Dialect
 from treadle.index import Expr
 from treadle.index.text import show_sympy_whole
@@ -35,10 +36,10 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class Bracketed:
     """Index expressions in brackets, possibly nested: `[8, 16]`, `((8,), (16,))`."""
 
-    items: tuple[Index | Nest, ...]
+    items: tuple[Index | Bracketed, ...]
     brackets: Literal["[]", "()"] = "[]"
 
 
@@ -46,7 +47,7 @@ Ranges: TypeAlias = tuple[tuple[str, Index], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownLine:
+class UnknownNodeLine:
     """A line that the format may have gained since: kept, counted, printed where it stood.
 
     `after` names the part of the node that it follows.
@@ -55,19 +56,6 @@ class UnknownLine:
     text: str
     after: str
     line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something odd that is no reason to refuse the file; a note is odd but harmless."""
-
-    code: str
-    message: str
-    line: int
-    is_note: bool = False
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.message} [{self.code}]"
 
 
 # ------------------------------------------------------------------------------ dependences
@@ -109,7 +97,7 @@ Dep: TypeAlias = MemoryDep | StarDep | WeakDep
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DumpDevice:
     """`device(type='cuda', index=1)`."""
 
     type: str
@@ -123,8 +111,8 @@ class TensorLayout:
     kind: str
     device: str
     dtype: str
-    size: Nest
-    stride: Nest
+    size: Bracketed
+    stride: Bracketed
     offset: Index | None = None
     is_pinned: bool = False
 
@@ -133,16 +121,16 @@ class TensorLayout:
 class NoneLayout:
     """A buffer without memory of its own; older dumps print no size and stride."""
 
-    device: Device | None
-    size: Nest | None = None
-    stride: Nest | None = None
+    device: DumpDevice | None
+    size: Bracketed | None = None
+    stride: Bracketed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MultiOutputLayout:
     """A result in several parts, which other nodes pick out."""
 
-    device: Device | None
+    device: DumpDevice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +162,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class DumpBuffer:
     """One output of a node."""
 
     name: str
@@ -183,7 +171,7 @@ class Buffer:
     aliases: tuple[str, ...] = ()
     mutations: tuple[str, ...] = ()
     users: tuple[User, ...] = ()
-    unknown: tuple[UnknownLine, ...] = ()
+    unknown: tuple[UnknownNodeLine, ...] = ()
     line: int = field(default=0, compare=False)
 
 
@@ -191,21 +179,21 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueName:
     """The result of an earlier statement, by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class QuotedText:
     """A string such as a buffer name or the kind of a reduction."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class DType:
+class DumpDType:
     """`torch.float32`, without the `torch.`."""
 
     name: str
@@ -226,7 +214,7 @@ class Pack:
     brackets: Literal["[]", "()"] = "()"
 
 
-Argument: TypeAlias = Value | Text | DType | Verbatim | Pack
+Argument: TypeAlias = ValueName | QuotedText | DumpDType | Verbatim | Pack
 Keywords: TypeAlias = tuple[tuple[str, Argument], ...]
 
 
@@ -307,7 +295,7 @@ Statement: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BodyBlock:
     """`def body(self, ops):` or `def masked_subblock1(self, ops):`."""
 
     name: str
@@ -321,8 +309,8 @@ class LoopBody:
 
     ranges: Ranges
     indices: tuple[tuple[str, Index], ...]
-    blocks: tuple[Block, ...]
-    unknown: tuple[UnknownLine, ...] = ()
+    blocks: tuple[BodyBlock, ...]
+    unknown: tuple[UnknownNodeLine, ...] = ()
     line: int = field(default=0, compare=False)
 
 
@@ -330,22 +318,22 @@ class LoopBody:
 
 
 @dataclass(frozen=True, slots=True)
-class Extern:
+class DumpCall:
     """A call of something that is not a loop; `kernel` is `extern_kernels.mm`, `None` ..."""
 
     kernel: str
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class DumpLoop:
     """An iteration space and what happens in it; templates have no body.
 
     `layouts` repeat as in the file. `aliases` and `mutations` stand here only in old dumps.
     """
 
     device: str
-    iteration: Nest | Index
-    sizes: Nest | Index
+    iteration: Bracketed | Index
+    sizes: Bracketed | Index
     layouts: tuple[tuple[str, Layout], ...] = ()
     body: LoopBody | None = None
     aliases: tuple[str, ...] = ()
@@ -356,10 +344,10 @@ class Loop:
 class Members:
     """The nodes of a group: fused, foreach, mix-order ..."""
 
-    snodes: tuple[Node, ...]
+    snodes: tuple[DumpNode, ...]
 
 
-Detail: TypeAlias = Extern | Loop | Members
+Detail: TypeAlias = DumpCall | DumpLoop | Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +359,7 @@ class DeviceCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DumpNode:
     """One scheduler node. `arguments` are the IR class, or for a group the classes of members.
 
     `users` is used instead of `outputs` by dumps of torch 2.4 and older, where node and buffer
@@ -384,84 +372,84 @@ class Node:
     writes: tuple[Dep, ...]
     unmet: tuple[Dep, ...]
     met: tuple[Dep, ...]
-    outputs: tuple[Buffer, ...] = ()
+    outputs: tuple[DumpBuffer, ...] = ()
     detail: Detail | None = None
     min_input_distance: int | None = None
     max_input_distance: int | None = None
     users: tuple[User, ...] | None = None
     code: DeviceCode | None = None
-    unknown: tuple[UnknownLine, ...] = ()
+    unknown: tuple[UnknownNodeLine, ...] = ()
     line: int = field(default=0, compare=False)
 
     @property
     def kind(self) -> Literal["extern", "nop", "loop", "group", "other"]:
         """What the node is, from what it contains."""
-        if isinstance(self.detail, Extern):
+        if isinstance(self.detail, DumpCall):
             return "extern"
-        if isinstance(self.detail, Loop):
+        if isinstance(self.detail, DumpLoop):
             return "loop"
         if isinstance(self.detail, Members):
             return "group"
         return "nop" if self.node_class.startswith("Nop") else "other"
 
     @property
-    def snodes(self) -> tuple[Node, ...]:
+    def snodes(self) -> tuple[DumpNode, ...]:
         """The members of a group, else nothing."""
         return self.detail.snodes if isinstance(self.detail, Members) else ()
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[DumpNode]:
         """Yield this node, then its members at every depth."""
         yield self
         for member in self.snodes:
             yield from member.walk()
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self) -> Iterator[DumpNode]:
         """Yield the nodes that are no groups, in order."""
         return (node for node in self.walk() if node.kind != "group")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class DumpSection:
     """The nodes of one graph at one moment; a log has several, a file one.
 
     In a log, `title` is BEFORE FUSION or AFTER FUSION, every line begins with `prefix`, and
     `foreign` are the lines of other messages that stand before.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[DumpNode, ...]
     title: str = ""
     prefix: str = ""
     foreign: tuple[str, ...] = ()
     final_newlines: int = 3
     line: int = field(default=1, compare=False)
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[DumpNode]:
         """Yield every node, groups before their members."""
         for node in self.nodes:
             yield from node.walk()
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self) -> Iterator[DumpNode]:
         """Yield every node that is no group."""
         for node in self.nodes:
             yield from node.leaves()
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
+class InductorDump:
     """A whole file: what it says (`sections`), how it spells it (`dialect`), what is odd in it."""
 
     dialect: Dialect
-    sections: tuple[Section, ...]
+    sections: tuple[DumpSection, ...]
     foreign_end: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = field(default=(), compare=False)
 
     @property
-    def last(self) -> Section:
+    def last(self) -> DumpSection:
         """The only section of a file; of a log the last one, normally after fusion."""
         return self.sections[-1]
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[DumpNode, ...]:
         """The top nodes of the last section."""
         return self.last.nodes
 

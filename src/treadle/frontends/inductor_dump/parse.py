@@ -17,8 +17,8 @@ from treadle.core.errors import InputError
 from treadle.core.reading import read_text
 from treadle.frontends.inductor_dump.dialect import detect_dialect
 from treadle.frontends.inductor_dump.findings import find_oddities
-from treadle.frontends.inductor_dump.lines import CODE, Lines
-from treadle.frontends.inductor_dump.model import Dump, Loop, Node, Section
+from treadle.frontends.inductor_dump.lines import CODE, SectionLines
+from treadle.frontends.inductor_dump.model import DumpLoop, DumpNode, DumpSection, InductorDump
 from treadle.frontends.inductor_dump.parse_node import NodeParser
 from treadle.frontends.inductor_dump.parse_values import Values
 from treadle.frontends.inductor_dump.print import print_dump
@@ -35,31 +35,31 @@ def looks_like_dump(text: str) -> bool:
     return bool(_LOOKS_LIKE_NODE.search(text) or _LOOKS_LIKE_LOG.search(text))
 
 
-def read_dump(path: str) -> Dump:
+def read_dump(path: str) -> InductorDump:
     """The dump in a file, or one InputError."""
     return parse_dump(read_text(path, CODE), path)
 
 
-def parse_dump(text: str, file: str = "<text>") -> Dump:
+def parse_dump(text: str, file: str = "<text>") -> InductorDump:
     """The dump that `text` is, or one InputError with the line and what was expected there."""
     dialect = detect_dialect(text)
     lines = text.split(dialect.newline)
     if dialect.is_log:
         sections, rest = _log_sections(lines, file)
     else:
-        sections, rest = [_section(Lines(lines, file))], ()
+        sections, rest = [_section(SectionLines(lines, file))], ()
     if not dialect.is_log and not sections[0].nodes:
         expected = "a node such as 'op0: SchedulerNode(ComputedBuffer)'"
         raise InputError(file=file, line=1, expected=expected, found="an empty file", code=CODE)
-    dump = Dump(dialect, tuple(sections), rest)
+    dump = InductorDump(dialect, tuple(sections), rest)
     _require_same_text(dump, text, file)
     return replace(dump, findings=tuple(find_oddities(dump)))
 
 
-def _section(lines: Lines) -> Section:
+def _section(lines: SectionLines) -> DumpSection:
     """The nodes from the cursor to the end of `lines`."""
     parser, line = NodeParser(lines, Values()), lines.number
-    nodes: list[Node] = []
+    nodes: list[DumpNode] = []
     while lines.at < lines.end:
         nodes.append(parser.node())
         if lines.at >= lines.end:
@@ -75,22 +75,22 @@ def _section(lines: Lines) -> Section:
     if nodes and _is_cut(nodes[-1], final_newlines):
         lines.at = lines.end - 1
         raise lines.error("the rest of the node: the file is cut")
-    return Section(tuple(nodes), final_newlines=final_newlines, line=line)
+    return DumpSection(tuple(nodes), final_newlines=final_newlines, line=line)
 
 
-def _is_cut(node: Node, final_newlines: int) -> bool:
+def _is_cut(node: DumpNode, final_newlines: int) -> bool:
     """Whether the last node seems to go on; where a body ends, only its text could tell."""
     last = node
     while last.snodes:
         last = last.snodes[-1]
     if last.kind == "extern":
         return final_newlines == 0  # the name of the kernel may go on
-    has_no_body = isinstance(last.detail, Loop) and not last.detail.body
+    has_no_body = isinstance(last.detail, DumpLoop) and not last.detail.body
     return (last.kind == "other" or has_no_body) and final_newlines < 2
 
 
-def _log_sections(lines: list[str], file: str) -> tuple[list[Section], tuple[str, ...]]:
-    sections: list[Section] = []
+def _log_sections(lines: list[str], file: str) -> tuple[list[DumpSection], tuple[str, ...]]:
+    sections: list[DumpSection] = []
     foreign: list[str] = []
     at = 0
     while at < len(lines):
@@ -102,7 +102,7 @@ def _log_sections(lines: list[str], file: str) -> tuple[list[Section], tuple[str
             continue
         prefix = found[1]
         inner = [line[len(prefix) :] for line in lines[at + 1 : end]]
-        section = _section(Lines(inner, file, at + 2))
+        section = _section(SectionLines(inner, file, at + 2))
         sections.append(
             replace(section, title=found[2], prefix=prefix, foreign=tuple(foreign), line=at + 1)
         )
@@ -125,7 +125,7 @@ def _end_of_message(lines: list[str], at: int, prefix: str) -> int:
     return end
 
 
-def _require_same_text(dump: Dump, text: str, file: str) -> None:
+def _require_same_text(dump: InductorDump, text: str, file: str) -> None:
     printed = print_dump(dump)
     if printed == text:
         return

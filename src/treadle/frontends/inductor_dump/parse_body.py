@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from treadle.frontends.inductor_dump.lines import Lines, closing, is_balanced, split_commas
+from treadle.frontends.inductor_dump.lines import SectionLines, closing, is_balanced, split_commas
 from treadle.frontends.inductor_dump.model import (
     Argument,
-    Block,
+    BodyBlock,
     BodyCall,
-    DType,
+    DumpDType,
     GetIndex,
     GetItem,
     Index,
@@ -19,13 +19,13 @@ from treadle.frontends.inductor_dump.model import (
     MaskedCall,
     OpCall,
     Pack,
+    QuotedText,
     Return,
     SetIndirect,
     Statement,
-    Text,
-    UnknownLine,
+    UnknownNodeLine,
     UnknownStatement,
-    Value,
+    ValueName,
     Verbatim,
 )
 from treadle.frontends.inductor_dump.parse_values import Values
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _STRING = re.compile(r"'([^'\\\"]*)'")
 
 
-def parse_body(lines: Lines, values: Values) -> LoopBody:
+def parse_body(lines: SectionLines, values: Values) -> LoopBody:
     """The body that begins at the cursor, just after its `class` line."""
     line = lines.number
     head, _, ranges_text = lines.text.partition(" = ")
@@ -54,21 +54,21 @@ def parse_body(lines: Lines, values: Values) -> LoopBody:
         raise lines.error("'    var_ranges = {...}'")
     lines.take()
     indices, unknown = _indices(lines, values)
-    blocks: list[Block] = []
+    blocks: list[BodyBlock] = []
     while found := _BLOCK.fullmatch(lines.text):
         start = lines.number
         lines.take()
-        blocks.append(Block(found[1], _statements(lines), start))
+        blocks.append(BodyBlock(found[1], _statements(lines), start))
     if not blocks:
         raise lines.error("an index or '    def body(self, ops):'")
     return LoopBody(ranges, indices, tuple(blocks), unknown, line)
 
 
 def _indices(
-    lines: Lines, values: Values
-) -> tuple[tuple[tuple[str, Index], ...], tuple[UnknownLine, ...]]:
+    lines: SectionLines, values: Values
+) -> tuple[tuple[tuple[str, Index], ...], tuple[UnknownNodeLine, ...]]:
     indices: list[tuple[str, Index]] = []
-    unknown: list[UnknownLine] = []
+    unknown: list[UnknownNodeLine] = []
     last = "var_ranges"
     while found := _NAMED.fullmatch(lines.text):
         if found[1].startswith("index"):
@@ -78,12 +78,12 @@ def _indices(
             indices.append((found[1], index))
             last = found[1]
         else:
-            unknown.append(UnknownLine(lines.text, last, lines.number))
+            unknown.append(UnknownNodeLine(lines.text, last, lines.number))
         lines.take()
     return tuple(indices), tuple(unknown)
 
 
-def _statements(lines: Lines) -> tuple[Statement, ...]:
+def _statements(lines: SectionLines) -> tuple[Statement, ...]:
     out: list[Statement] = []
     while True:
         if found := _RETURN.fullmatch(lines.text):
@@ -142,11 +142,11 @@ def _arguments(text: str) -> tuple[tuple[Argument, ...], Keywords] | None:
 
 def _argument(text: str) -> Argument | None:
     if _NAME.fullmatch(text):
-        return Verbatim(text) if text in WORDS else Value(text)
+        return Verbatim(text) if text in WORDS else ValueName(text)
     if found := _STRING.fullmatch(text):
-        return Text(found[1])
+        return QuotedText(found[1])
     if text.startswith("torch.") and text[6:].isidentifier():
-        return DType(text[6:])
+        return DumpDType(text[6:])
     if text[:1] in ("(", "[") and closing(text, 0) == len(text) - 1:
         return _pack(text)
     return Verbatim(text) if text else None

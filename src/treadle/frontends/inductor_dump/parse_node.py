@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import re
 
-from treadle.frontends.inductor_dump.lines import MAX_DEPTH, Lines
+from treadle.frontends.inductor_dump.lines import MAX_DEPTH, SectionLines
 from treadle.frontends.inductor_dump.model import (
-    Buffer,
+    Bracketed,
     Dep,
     Detail,
     DeviceCode,
-    Extern,
+    DumpBuffer,
+    DumpCall,
+    DumpLoop,
+    DumpNode,
     Index,
     Layout,
-    Loop,
     LoopBody,
     Members,
-    Nest,
-    Node,
-    UnknownLine,
+    UnknownNodeLine,
     User,
 )
 from treadle.frontends.inductor_dump.parse_body import parse_body
@@ -46,10 +46,10 @@ class NodeParser:
 
     __slots__ = ("lines", "values")
 
-    def __init__(self, lines: Lines, values: Values) -> None:
+    def __init__(self, lines: SectionLines, values: Values) -> None:
         self.lines, self.values = lines, values
 
-    def node(self, depth: int = 0) -> Node:
+    def node(self, depth: int = 0) -> DumpNode:
         """The node whose header is at the cursor."""
         lines = self.lines
         header = HEADER.fullmatch(lines.text)
@@ -66,7 +66,7 @@ class NodeParser:
         nearest, farthest = parts.number("min_input_distance"), parts.number("max_input_distance")
         outputs, node_users = self._outputs(parts)
         detail = self._detail(parts, depth)
-        return Node(
+        return DumpNode(
             name=header[1],
             node_class=header[2],
             arguments=tuple(header[3].split(",")) if header[3] else (),
@@ -93,7 +93,9 @@ class NodeParser:
             raise self.lines.error(expected, _found(text), line if text else None)
         return deps
 
-    def _outputs(self, parts: _Attributes) -> tuple[tuple[Buffer, ...], tuple[User, ...] | None]:
+    def _outputs(
+        self, parts: _Attributes
+    ) -> tuple[tuple[DumpBuffer, ...], tuple[User, ...] | None]:
         lines = self.lines
         opening = parts.value("outputs")
         if opening is None:
@@ -104,13 +106,13 @@ class NodeParser:
             return (), found
         if opening != "[":
             raise lines.error("'[' and one output a line", f"'{opening}'", lines.number - 1)
-        outputs: list[Buffer] = []
+        outputs: list[DumpBuffer] = []
         while lines.text != "]":
             outputs.append(self._buffer())
         lines.take()
         return tuple(outputs), None
 
-    def _buffer(self) -> Buffer:
+    def _buffer(self) -> DumpBuffer:
         lines = self.lines
         head = _BUFFER.fullmatch(lines.text)
         if head is None:
@@ -123,7 +125,7 @@ class NodeParser:
         if layout is None:
             raise lines.error(f"'    {_short(head[1])}.layout = ' and a layout", line=line + 1)
         aliases, mutations = self._names(parts, "aliases"), self._names(parts, "mutations")
-        return Buffer(
+        return DumpBuffer(
             name=head[1],
             ir_class=head[2],
             layout=layout,
@@ -175,7 +177,7 @@ class NodeParser:
             if not kernel.strip():
                 raise self.lines.error("the name of a kernel", line=self.lines.number - 1)
             parts.keep_unknown("node.kernel")
-            return Extern(kernel)
+            return DumpCall(kernel)
         if parts.is_next("snodes[0]"):
             return self._members(parts.owner, depth)
         device = parts.value("group.device")
@@ -183,20 +185,22 @@ class NodeParser:
 
     def _members(self, owner: str, depth: int) -> Members:
         lines = self.lines
-        snodes: list[Node] = []
+        snodes: list[DumpNode] = []
         while lines.text == f"{owner}.snodes[{len(snodes)}] =":
             lines.take()
             snodes.append(self.node(depth + 1))
         return Members(tuple(snodes))
 
-    def _loop(self, parts: _Attributes, device: str) -> Loop:
+    def _loop(self, parts: _Attributes, device: str) -> DumpLoop:
         iteration = self._nest(parts, "group.iteration")
         sizes = self._nest(parts, "sizes")
         aliases, mutations = self._names(parts, "aliases"), self._names(parts, "mutations")
         layouts = self._layouts()
-        return Loop(device, iteration, sizes, layouts, self._body(parts.owner), aliases, mutations)
+        return DumpLoop(
+            device, iteration, sizes, layouts, self._body(parts.owner), aliases, mutations
+        )
 
-    def _nest(self, parts: _Attributes, attribute: str) -> Nest | Index:
+    def _nest(self, parts: _Attributes, attribute: str) -> Bracketed | Index:
         line = self.lines.number
         text = parts.value(attribute)
         nest = self.values.nest(text) if text is not None else None
@@ -247,11 +251,15 @@ class _Attributes:
     __slots__ = ("indent", "known", "last", "lines", "owner", "start", "unknown")
 
     def __init__(
-        self, lines: Lines, owner: str, indent: str = "", known: tuple[str, ...] = HEAD + TAIL
+        self,
+        lines: SectionLines,
+        owner: str,
+        indent: str = "",
+        known: tuple[str, ...] = HEAD + TAIL,
     ) -> None:
         self.lines, self.owner, self.indent, self.known = lines, owner, indent, known
         self.start, self.last = f"{indent}{owner}.", "header"
-        self.unknown: list[UnknownLine] = []
+        self.unknown: list[UnknownNodeLine] = []
 
     def is_next(self, attribute: str) -> bool:
         """Whether the line at the cursor, after unknown ones, is that attribute."""
@@ -301,7 +309,7 @@ class _Attributes:
             if " =" not in lines.text or not attribute.replace(".", "_").isidentifier():
                 raise lines.error(f"an attribute of {_short(self.owner)}")
             while True:
-                self.unknown.append(UnknownLine(lines.text, after, lines.number))
+                self.unknown.append(UnknownNodeLine(lines.text, after, lines.number))
                 goes_on = lines.take().rstrip(" ").endswith((" =", ","))
                 if not goes_on or not lines.text.startswith(f"{self.indent}    "):
                     break

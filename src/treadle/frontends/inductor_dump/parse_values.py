@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from treadle.frontends.inductor_dump.lines import MAX_DEPTH, closing, is_balanced, split_commas
 from treadle.frontends.inductor_dump.model import (
+    Bracketed,
     Dep,
-    Device,
+    DumpDevice,
     Index,
     Layout,
     MemoryDep,
     MultiOutputLayout,
-    Nest,
     NoneLayout,
     OtherLayout,
     Ranges,
@@ -81,7 +81,7 @@ class Values:
             out.append((name, index))
         return tuple(out)
 
-    def nest(self, text: str, depth: int = 0) -> Nest | Index | None:
+    def nest(self, text: str, depth: int = 0) -> Bracketed | Index | None:
         """Brackets around expressions and further brackets, or one expression."""
         if depth > MAX_DEPTH or not text:
             return None
@@ -96,7 +96,7 @@ class Values:
         if any(item is None for item in items):
             return None
         brackets: Literal["()", "[]"] = "()" if is_tuple else "[]"
-        return Nest(tuple(item for item in items if item is not None), brackets)
+        return Bracketed(tuple(item for item in items if item is not None), brackets)
 
     # -- dependences -----------------------------------------------------------------------
     def deps(self, text: str) -> tuple[Dep, ...] | None:
@@ -179,9 +179,9 @@ class Values:
         known, device = _device(fields.pop("device", ""))
         return MultiOutputLayout(device) if known and not fields else None
 
-    def _list(self, fields: dict[str, str], key: str) -> Nest | None:
+    def _list(self, fields: dict[str, str], key: str) -> Bracketed | None:
         nest = self.nest(fields.pop(key, ""))
-        return nest if isinstance(nest, Nest) else None
+        return nest if isinstance(nest, Bracketed) else None
 
 
 def user(text: str) -> User | None:
@@ -228,14 +228,14 @@ def _fields(parts: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in (part.partition("=") for part in parts)}
 
 
-def _device(text: str) -> tuple[bool, Device | None]:
+def _device(text: str) -> tuple[bool, DumpDevice | None]:
     """Whether the text is a device, and which; None is one."""
     if text == "None":
         return True, None
     found = _DEVICE.fullmatch(text)
     if found is None:
         return False, None
-    return True, Device(found[1], int(found[2]) if found[2] else None)
+    return True, DumpDevice(found[1], int(found[2]) if found[2] else None)
 
 
 def _meaning(text: str) -> Expr | None:

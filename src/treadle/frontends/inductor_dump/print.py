@@ -15,25 +15,25 @@ from collections.abc import Iterator, Sequence
 
 from treadle.frontends.inductor_dump.dialect import ITEM_WIDTH, Dialect
 from treadle.frontends.inductor_dump.model import (
-    Buffer,
+    Bracketed,
     Dep,
     Detail,
-    Device,
-    Dump,
-    Extern,
+    DumpBuffer,
+    DumpCall,
+    DumpDevice,
+    DumpLoop,
+    DumpNode,
+    DumpSection,
     Index,
+    InductorDump,
     Layout,
-    Loop,
     Members,
     MemoryDep,
     MultiOutputLayout,
-    Nest,
-    Node,
     NoneLayout,
-    Section,
     StarDep,
     TensorLayout,
-    UnknownLine,
+    UnknownNodeLine,
     User,
 )
 from treadle.frontends.inductor_dump.print_body import body_lines, ranges_text
@@ -41,7 +41,7 @@ from treadle.frontends.inductor_dump.print_body import body_lines, ranges_text
 LIST_WIDTH = 80
 
 
-def print_dump(dump: Dump) -> str:
+def print_dump(dump: InductorDump) -> str:
     """The text of the dump; for one that was parsed, exactly the text it was parsed from."""
     dialect = dump.dialect
     lines: list[str] = []
@@ -55,7 +55,7 @@ def print_dump(dump: Dump) -> str:
     return dialect.newline.join(lines)
 
 
-def section_lines(section: Section, dialect: Dialect) -> list[str]:
+def section_lines(section: DumpSection, dialect: Dialect) -> list[str]:
     """The lines of a section without prefixes; the last one is empty as after a final newline."""
     lines: list[str] = []
     for node in section.nodes:
@@ -66,7 +66,7 @@ def section_lines(section: Section, dialect: Dialect) -> list[str]:
     return lines + [""] * section.final_newlines
 
 
-def node_lines(node: Node, dialect: Dialect) -> list[str]:
+def node_lines(node: DumpNode, dialect: Dialect) -> list[str]:
     """The lines of a node and of its members."""
     name, notes = node.name, _Notes(node.unknown)
     lines = [f"{name}: {node.node_class}({','.join(node.arguments)})", *notes.after("header")]
@@ -103,7 +103,7 @@ def node_lines(node: Node, dialect: Dialect) -> list[str]:
 class _Notes:
     """The unknown lines of an owner, given out by place; what has lost its place comes last."""
 
-    def __init__(self, unknown: tuple[UnknownLine, ...]) -> None:
+    def __init__(self, unknown: tuple[UnknownNodeLine, ...]) -> None:
         self.waiting = list(unknown)
 
     def after(self, place: str) -> list[str]:
@@ -119,7 +119,7 @@ class _Notes:
         return [line.text for line in self.waiting]
 
 
-def _buffer_lines(buffer: Buffer, dialect: Dialect) -> Iterator[str]:
+def _buffer_lines(buffer: DumpBuffer, dialect: Dialect) -> Iterator[str]:
     name, notes = f"    {buffer.name}", _Notes(buffer.unknown)
     yield f"{name}: {buffer.ir_class}"
     yield from notes.after("header")
@@ -143,7 +143,7 @@ def _buffer_lines(buffer: Buffer, dialect: Dialect) -> Iterator[str]:
 def _detail_lines(
     name: str, detail: Detail | None, notes: _Notes, dialect: Dialect
 ) -> Iterator[str]:
-    if isinstance(detail, Extern):
+    if isinstance(detail, DumpCall):
         yield f"{name}.node.kernel = {detail.kernel}"
     elif isinstance(detail, Members):
         for position, member in enumerate(detail.snodes):
@@ -153,7 +153,7 @@ def _detail_lines(
         yield from _loop_lines(name, detail, notes, dialect)
 
 
-def _loop_lines(name: str, loop: Loop, notes: _Notes, dialect: Dialect) -> Iterator[str]:
+def _loop_lines(name: str, loop: DumpLoop, notes: _Notes, dialect: Dialect) -> Iterator[str]:
     yield f"{name}.group.device = {loop.device}"
     yield from notes.after("group.device")
     yield f"{name}.group.iteration = {nest_text(loop.iteration)}"
@@ -255,14 +255,14 @@ def layout_text(layout: Layout) -> str:
     return layout.text
 
 
-def _device(device: Device | None) -> str:
+def _device(device: DumpDevice | None) -> str:
     if device is None:
         return "None"
     index = "" if device.index is None else f", index={device.index}"
     return f"device(type='{device.type}'{index})"
 
 
-def nest_text(nest: Nest | Index) -> str:
+def nest_text(nest: Bracketed | Index) -> str:
     """Sizes in their brackets; a tuple of one has a comma."""
     if isinstance(nest, Index):
         return nest.text

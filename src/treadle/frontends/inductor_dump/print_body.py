@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from treadle.frontends.inductor_dump.model import (
     Argument,
     BodyCall,
-    DType,
+    DumpDType,
     GetIndex,
     GetItem,
     Keywords,
@@ -15,13 +15,13 @@ from treadle.frontends.inductor_dump.model import (
     MaskedCall,
     OpCall,
     Pack,
+    QuotedText,
     Ranges,
     Return,
     SetIndirect,
     Statement,
-    Text,
     UnknownStatement,
-    Value,
+    ValueName,
 )
 
 
@@ -76,11 +76,11 @@ def _arguments(args: tuple[Argument, ...], keywords: Keywords) -> str:
 
 def argument_text(value: Argument) -> str:
     """An argument as it stands between the brackets of a call."""
-    if isinstance(value, Value):
+    if isinstance(value, ValueName):
         return value.name
-    if isinstance(value, Text):
+    if isinstance(value, QuotedText):
         return f"'{value.text}'"
-    if isinstance(value, DType):
+    if isinstance(value, DumpDType):
         return f"torch.{value.name}"
     if isinstance(value, Pack):
         comma = "," if value.brackets == "()" and len(value.items) == 1 else ""

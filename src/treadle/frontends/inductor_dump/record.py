@@ -23,7 +23,7 @@ from functools import cached_property
 from importlib import import_module
 
 from treadle.frontends.inductor_dump.import_program import import_program
-from treadle.frontends.inductor_dump.model import Dump
+from treadle.frontends.inductor_dump.model import InductorDump
 from treadle.frontends.inductor_dump.parse import parse_dump
 from treadle.ir.program import Program
 
@@ -68,12 +68,12 @@ class RecordedGraph:
     decisions: list[Decision] = field(default_factory=list)
 
     @cached_property
-    def pre(self) -> Dump:
+    def pre(self) -> InductorDump:
         """The graph before fusion."""
         return parse_dump(self.pre_text, "before fusion")
 
     @cached_property
-    def post(self) -> Dump:
+    def post(self) -> InductorDump:
         """The graph after fusion."""
         return parse_dump(self.post_text, "after fusion")
 

@@ -11,18 +11,18 @@ What operations without a body read is taken as printed: their arguments are not
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from treadle.frontends.dumps import Finding, Rederivation
 from treadle.frontends.inductor_dump.dialect import Dialect
 from treadle.frontends.inductor_dump.model import (
-    Buffer,
     Dep,
-    Dump,
-    Finding,
-    Loop,
-    Node,
-    Section,
+    DumpBuffer,
+    DumpLoop,
+    DumpNode,
+    DumpSection,
+    InductorDump,
     User,
     WeakDep,
 )
@@ -43,8 +43,8 @@ from treadle.frontends.inductor_dump.rederive_groups import (
 )
 from treadle.frontends.inductor_dump.rederive_same import is_same_access
 from treadle.frontends.inductor_dump.rederive_users import (
+    BufferUsers,
     DerivedNode,
-    Walk,
     body_of,
     buffers_of,
     is_normalised,
@@ -79,37 +79,29 @@ class Difference:
         )
 
 
-@dataclass(slots=True)
-class Rederivation:
-    """How many claims came out as printed, of how many (`total`), and which came out otherwise."""
-
-    checked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    total: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    differences: list[Difference] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
-
-
-def rederive(dump: Dump) -> Rederivation:
+def rederive(dump: InductorDump) -> Rederivation[Difference]:
     """Every claim of every section that follows from other parts of the section, compared."""
-    result = Rederivation()
+    result: Rederivation[Difference] = Rederivation.counting(COUNTS)
     for section in dump.sections:
-        _Check(section, dump.dialect, result).run()
+        _SectionCheck(section, dump.dialect, result).run()
     return result
 
 
-class _Check:
+class _SectionCheck:
     """The comparison of one section."""
 
-    def __init__(self, section: Section, dialect: Dialect, result: Rederivation) -> None:
+    def __init__(
+        self, section: DumpSection, dialect: Dialect, result: Rederivation[Difference]
+    ) -> None:
         self.section = section
         self.dialect = dialect
         self.result = result
-        self.not_merged: list[Node] = []
+        self.not_merged: list[DumpNode] = []
         # Where node and buffer are one thing, dumps do not show what calls overwrite or alias.
         calls = [node for node in section.leaves() if node.kind == "extern"]
         self.hides_mutations = dialect.users_of_nodes and bool(calls)
-        self.walk = self._best_walk()
-        self.distances = input_distances(self.walk)
+        self.users = self._best_users()
+        self.distances = input_distances(self.users)
         self.top = {leaf.name: node for node in section.nodes for leaf in node.leaves()}
         self.removed = removed_users(section)
         self.layouts = {b.name: b.layout for node in section.leaves() for b in node.outputs}
@@ -134,26 +126,26 @@ class _Check:
         if self.hides_mutations:
             self._excuse(start)
 
-    def _best_walk(self) -> Walk:
+    def _best_users(self) -> BufferUsers:
         """Versions differ in whether a call with several aliases joins them: take what fits."""
         says_fake = self.dialect.weak_deps_say_fake
-        walk = Walk(self.section, says_fake)
-        calls = [b for node in walk.leaves for b in buffers_of(node) if names_many_aliases(b)]
-        if all(_node_users(b) == walk.users_of(b.name) for b in calls):
-            return walk
-        joined = Walk(self.section, says_fake, joins_many=True)
-        wrong = [sum(_node_users(b) != w.users_of(b.name) for b in calls) for w in (walk, joined)]
-        return joined if wrong[1] < wrong[0] else walk
+        plain = BufferUsers(self.section, says_fake)
+        calls = [b for node in plain.leaves for b in buffers_of(node) if names_many_aliases(b)]
+        if all(_node_users(b) == plain.users_of(b.name) for b in calls):
+            return plain
+        joined = BufferUsers(self.section, says_fake, joins_many=True)
+        wrong = [sum(_node_users(b) != w.users_of(b.name) for b in calls) for w in (plain, joined)]
+        return joined if wrong[1] < wrong[0] else plain
 
     # --------------------------------------------------------------------------- reports
 
     def _differ(
-        self, code: str, node: Node | Buffer, what: str, printed: str, derived: str
+        self, code: str, node: DumpNode | DumpBuffer, what: str, printed: str, derived: str
     ) -> None:
         difference = Difference(code, node.name, node.line, what, printed, derived)
         self.result.differences.append(difference)
 
-    def _note(self, code: str, node: Node, message: str) -> None:
+    def _note(self, code: str, node: DumpNode, message: str) -> None:
         self.result.notes.append(Finding(code, f"{node.name}: {message}", node.line, is_note=True))
 
     def _note_headers(self) -> None:
@@ -179,7 +171,9 @@ class _Check:
     def _texts(self, deps: Iterable[Dep]) -> str:
         return ", ".join([dep_text(dep, self.dialect) for dep in deps]) or "nothing"
 
-    def _compare(self, code: str, node: Node, what: str, printed: Keyed, derived: Keyed) -> bool:
+    def _compare(
+        self, code: str, node: DumpNode, what: str, printed: Keyed, derived: Keyed
+    ) -> bool:
         """Report what only one side has; whether both are the same."""
         extra = [dep for k, dep in printed.items() if k not in derived]
         missing = [dep for k, dep in derived.items() if k not in printed]
@@ -192,7 +186,7 @@ class _Check:
 
     # ------------------------------------------------------------------------- one node
 
-    def _check_order(self, node: Node) -> None:
+    def _check_order(self, node: DumpNode) -> None:
         for what, deps in (("writes", node.writes), ("unmet", node.unmet), ("met", node.met)):
             texts = [dep_text(dep, self.dialect) for dep in deps]
             wrong = [pair for pair in pairwise(texts) if pair[0] >= pair[1]]
@@ -200,7 +194,7 @@ class _Check:
             if wrong:
                 self._differ(ORDER, node, f"order of {what}", ", ".join(wrong[0]), "sorted")
 
-    def _check_distances(self, node: Node) -> None:
+    def _check_distances(self, node: DumpNode) -> None:
         printed = node.min_input_distance, node.max_input_distance
         derived = distance_of(node, self.distances)
         if None in printed or derived is None:
@@ -209,8 +203,8 @@ class _Check:
         if printed != derived:
             self._differ(DISTANCES, node, "input distances", str(printed), str(derived))
 
-    def _check_loop(self, node: Node) -> None:
-        derived = self.walk.derived[node.name]
+    def _check_loop(self, node: DumpNode) -> None:
+        derived = self.users.derived[node.name]
         if not derived.is_derived:
             self._note(TAKEN_AS_GIVEN, node, f"not re-derived: {derived.why_not}")
             self._count("loop_nodes", 0)
@@ -225,7 +219,7 @@ class _Check:
         self._check_space(node)
         self._check_layouts(node, derived)
 
-    def _check_reads(self, node: Node, derived: DerivedNode) -> bool:
+    def _check_reads(self, node: DumpNode, derived: DerivedNode) -> bool:
         expected: Keyed = {**derived.reads, **derived.weak}
         printed = {key(dep): dep for dep in (*node.unmet, *node.met)}
         for k, dep in list(expected.items()):
@@ -236,7 +230,7 @@ class _Check:
             if isinstance(dep, WeakDep) and dep.mutating_buf == node.name:
                 expected.setdefault(k, dep)
         same = self._compare(READS, node, "reads", printed, expected)
-        written = self.walk.writer
+        written = self.users.writer
         waits = {key(dep): dep for dep in node.unmet if dep.name not in written}
         for dep in waits.values():
             self._differ(READS, node, "unmet", self._texts([dep]), "met: no node writes it")
@@ -245,7 +239,7 @@ class _Check:
             self._differ(READS, node, "met", self._texts([dep]), "unmet: a node writes it")
         return same and not waits and not ready
 
-    def _is_redundant(self, node: Node, weak: WeakDep) -> bool:
+    def _is_redundant(self, node: DumpNode, weak: WeakDep) -> bool:
         """Whether the order also follows from a real dependence, or stays inside one group.
 
         Fusion drops such edges as it goes, so dumps made after it may or may not show them.
@@ -257,10 +251,10 @@ class _Check:
         return home == self.top[node.name].name or home in [self._home(name) for name in real]
 
     def _home(self, buffer: str) -> str:
-        writer = self.walk.writer.get(buffer)
+        writer = self.users.writer.get(buffer)
         return self.top[writer.name].name if writer else ""
 
-    def _check_call(self, node: Node) -> None:
+    def _check_call(self, node: DumpNode) -> None:
         """Of a node without a body: what it makes, and what its mutations ask for."""
         writes = {dep.name for dep in node.writes}
         outputs = {buffer.name for buffer in buffers_of(node)}
@@ -268,7 +262,7 @@ class _Check:
             texts = [", ".join(sorted(names)) or "nothing" for names in (writes, outputs)]
             self._differ(WRITES, node, "writes", *texts)
         self._check_space(node)
-        derived = self.walk.derived[node.name]
+        derived = self.users.derived[node.name]
         printed = {key(dep): dep for dep in (*node.unmet, *node.met)}
         names = {dep.name for dep in printed.values() if not isinstance(dep, WeakDep)}
         for star in derived.targets:
@@ -278,8 +272,8 @@ class _Check:
             if k not in printed and not self._is_redundant(node, weak):
                 self._differ(READS, node, "reads", "nothing", self._texts([weak]))
 
-    def _check_space(self, node: Node) -> None:
-        if not isinstance(node.detail, Loop):
+    def _check_space(self, node: DumpNode) -> None:
+        if not isinstance(node.detail, DumpLoop):
             return
         try:
             wrong = list(wrong_space(node.detail, body_of(node)))
@@ -290,8 +284,8 @@ class _Check:
         except UnsayableError as reason:
             self._note(TAKEN_AS_GIVEN, node, f"iteration space not re-derived: {reason}")
 
-    def _check_layouts(self, node: Node, derived: DerivedNode) -> None:
-        if not isinstance(node.detail, Loop):
+    def _check_layouts(self, node: DumpNode, derived: DerivedNode) -> None:
+        if not isinstance(node.detail, DumpLoop):
             return
         lines = node.detail.layouts
         printed = [name for name, _ in lines]
@@ -309,7 +303,7 @@ class _Check:
 
     # --------------------------------------------------------------------------- groups
 
-    def _check_header(self, node: Node) -> None:
+    def _check_header(self, node: DumpNode) -> None:
         members = node.snodes
         differences = len(self.result.differences)
         names = "_".join([member.name for member in members])
@@ -323,7 +317,7 @@ class _Check:
         self._check_header_lists(node, members)
         self._count("fused_headers", len(self.result.differences) == differences)
 
-    def _check_header_lists(self, node: Node, members: tuple[Node, ...]) -> None:
+    def _check_header_lists(self, node: DumpNode, members: tuple[DumpNode, ...]) -> None:
         printed, derived = header_of(node), derived_header(members)
         self._drop_redundant(node, printed, derived)
         is_older = not all(map(is_normalised, (node, *members)))
@@ -337,26 +331,26 @@ class _Check:
         self._compare(HEADER, node, "unmet", printed.unmet, derived.unmet)
         self._compare(HEADER, node, "met", printed.met, derived.met)
 
-    def _drop_redundant(self, node: Node, printed: Header, derived: Header) -> None:
+    def _drop_redundant(self, node: DumpNode, printed: Header, derived: Header) -> None:
         for part in (derived.unmet, derived.met):
             for k, dep in list(part.items()):
                 shown = k in printed.unmet or k in printed.met
                 if isinstance(dep, WeakDep) and not shown and self._is_redundant_in(node, dep):
                     del part[k]
 
-    def _is_redundant_in(self, group: Node, weak: WeakDep) -> bool:
+    def _is_redundant_in(self, group: DumpNode, weak: WeakDep) -> bool:
         real = [dep.name for dep in group.unmet if not isinstance(dep, WeakDep)]
         inside = {leaf.name for leaf in group.leaves()}
-        writer = self.walk.writer.get(weak.name)
+        writer = self.users.writer.get(weak.name)
         is_inside = writer is not None and writer.name in inside
         return is_inside or self._home(weak.name) in [self._home(name) for name in real]
 
     # ---------------------------------------------------------------------------- users
 
-    def _check_users(self, buffer: Buffer) -> None:
+    def _check_users(self, buffer: DumpBuffer) -> None:
         gone = self.removed.get(buffer.name, ())
         printed = [user for user in _node_users(buffer) if user.node not in gone]
-        derived = self._as_printed(self.walk.users_of(buffer.name), printed)
+        derived = self._as_printed(self.users.users_of(buffer.name), printed)
         if self.dialect.users_of_nodes:
             derived = [_like(user, printed) for user in derived]
         right = [user for user in printed if user in derived]
@@ -393,11 +387,11 @@ class _Check:
     def _check_outputs(self) -> None:
         """Which buffers are returned is given; that aliases agree and inputs come back, is not."""
         buffers = {b.name: b for node in self.section.leaves() for b in buffers_of(node)}
-        for name, last in self.walk.mutated_inputs():
+        for name, last in self.users.mutated_inputs():
             buffer = buffers.get(last)
             if buffer and not _is_output(buffer):
                 self._differ(USERS, buffer, "users", "no OUTPUT", f"OUTPUT: it overwrites {name}")
-        for names in self.walk.sharing():
+        for names in self.users.sharing():
             group = [buffers[name] for name in names if name in buffers]
             returned = [buffer for buffer in group if _is_output(buffer)]
             for buffer in group:
@@ -410,11 +404,11 @@ def _is_among(dep: Dep, others: Keyed) -> bool:
     return any(is_same_access(dep, other) for other in others.values() if other.name == dep.name)
 
 
-def _is_output(buffer: Buffer) -> bool:
+def _is_output(buffer: DumpBuffer) -> bool:
     return any(user.is_output for user in buffer.users)
 
 
-def _node_users(buffer: Buffer) -> list[User]:
+def _node_users(buffer: DumpBuffer) -> list[User]:
     return [user for user in buffer.users if not user.is_output]
 
 
@@ -424,7 +418,7 @@ def _like(user: User, printed: list[User]) -> User:
     return replace(user, is_weak=None) if found.is_weak is None else user
 
 
-def _first_difference(node: Node, members: tuple[Node, ...]) -> tuple[str, str]:
+def _first_difference(node: DumpNode, members: tuple[DumpNode, ...]) -> tuple[str, str]:
     printed, derived = node.outputs, joined_outputs(members)
     names = [", ".join([buffer.name for buffer in part]) for part in (printed, derived)]
     if names[0] != names[1]:

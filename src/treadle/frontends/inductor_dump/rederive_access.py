@@ -23,10 +23,10 @@ from treadle.frontends.inductor_dump.model import (
     MemoryDep,
     OpCall,
     Pack,
+    QuotedText,
     Ranges,
     StarDep,
-    Text,
-    Value,
+    ValueName,
     Verbatim,
 )
 from treadle.index import Const, Domain, Expr, Kind, Symbol, coefficient, substitute
@@ -43,7 +43,7 @@ class UnsayableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class DumpAccess:
     """One access of a body, by the name used there; without an index it is to everything."""
 
     name: str
@@ -55,8 +55,8 @@ class Access:
 class Accesses:
     """The different accesses of a body, in the order in which the body comes to them."""
 
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
+    reads: tuple[DumpAccess, ...]
+    writes: tuple[DumpAccess, ...]
     stores_reductions: bool
     reduces: bool
 
@@ -66,19 +66,19 @@ class Accesses:
 
 def accesses_of(body: LoopBody) -> Accesses:
     """Every access of the body; a masked block counts where it is called first."""
-    reads: dict[Access, None] = {}
-    writes: dict[Access, None] = {}
+    reads: dict[DumpAccess, None] = {}
+    writes: dict[DumpAccess, None] = {}
     ops: set[str] = set()
     for call, indices in _calls(body):
         ops.add(call.op)
         if call.op in ("load", "load_seed"):
-            reads[Access(_name(call), _place(call, indices))] = None
+            reads[DumpAccess(_name(call), _place(call, indices))] = None
         elif call.op in ("store", "store_reduction"):
             mode = _mode(call) if call.op == "store" else None
-            writes[Access(_name(call), _place(call, indices), mode)] = None
+            writes[DumpAccess(_name(call), _place(call, indices), mode)] = None
         elif call.op == "bucketize":
             for name in _bucketize_tables(call):
-                reads[Access(name, None)] = None
+                reads[DumpAccess(name, None)] = None
     return Accesses(
         tuple(reads), tuple(writes), "store_reduction" in ops, bool(ops & {"reduction", "sort"})
     )
@@ -108,14 +108,14 @@ def _calls(body: LoopBody) -> Iterator[tuple[OpCall, dict[str, Index]]]:
 
 
 def _name(call: OpCall) -> str:
-    if call.args and isinstance(call.args[0], Text):
+    if call.args and isinstance(call.args[0], QuotedText):
         return call.args[0].text
     raise UnsayableError(f"ops.{call.op} names no buffer")
 
 
 def _place(call: OpCall, indices: dict[str, Index]) -> Index:
     place = call.args[1] if len(call.args) > 1 else None
-    if isinstance(place, Value) and place.name in indices:
+    if isinstance(place, ValueName) and place.name in indices:
         return indices[place.name]
     if isinstance(place, Verbatim) and place.text.isdigit():
         return Index.of(Const(int(place.text)))
@@ -124,7 +124,7 @@ def _place(call: OpCall, indices: dict[str, Index]) -> Index:
 
 def _mode(call: OpCall) -> str | None:
     given = call.args[3] if len(call.args) > 3 else dict(call.keywords).get("mode")
-    return given.text if isinstance(given, Text) else None
+    return given.text if isinstance(given, QuotedText) else None
 
 
 def _bucketize_tables(call: OpCall) -> Iterator[str]:
@@ -133,10 +133,14 @@ def _bucketize_tables(call: OpCall) -> Iterator[str]:
         first: Argument = argument
         if isinstance(argument, Pack) and argument.items:
             first = argument.items[0]
-        if isinstance(first, Text):
+        if isinstance(first, QuotedText):
             yield first.text
     for key, argument in call.keywords:
-        if key == "sorter" and isinstance(argument, Pack) and isinstance(argument.items[0], Text):
+        if (
+            key == "sorter"
+            and isinstance(argument, Pack)
+            and isinstance(argument.items[0], QuotedText)
+        ):
             yield argument.items[0].text
 
 
@@ -159,7 +163,7 @@ class Spelling:
         self.normalised = normalised
         self._known: dict[str, tuple[Index, Ranges]] = {}
 
-    def dep(self, access: Access, name: str) -> Dep:
+    def dep(self, access: DumpAccess, name: str) -> Dep:
         """The dependence of an access, on the buffer `name`."""
         if access.index is None:
             return StarDep(name)

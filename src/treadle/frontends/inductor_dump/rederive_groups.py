@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from treadle.frontends.inductor_dump.model import (
-    Buffer,
+    Bracketed,
     Dep,
+    DumpBuffer,
+    DumpLoop,
+    DumpNode,
     Index,
     Layout,
-    Loop,
     LoopBody,
     MemoryDep,
-    Nest,
-    Node,
     TensorLayout,
     WeakDep,
 )
 from treadle.frontends.inductor_dump.rederive_access import (
-    Access,
+    DumpAccess,
     Spelling,
     UnsayableError,
     accesses_of,
@@ -35,7 +35,7 @@ Keyed = dict[tuple[object, ...], Dep]
 # -------------------------------------------------------------------------- iteration spaces
 
 
-def wrong_space(space: Loop, body: LoopBody | None) -> Iterator[tuple[str, str, str]]:
+def wrong_space(space: DumpLoop, body: LoopBody | None) -> Iterator[tuple[str, str, str]]:
     """Yield (what, printed, derived) for sizes and iteration numbers that do not fit the body.
 
     Of a template, which shows no body, only the iteration numbers are compared with the sizes.
@@ -47,7 +47,7 @@ def wrong_space(space: Loop, body: LoopBody | None) -> Iterator[tuple[str, str, 
     if body is not None:
         extents = [extent for _, extent in body.ranges]
         if not _same(sizes[0] + sizes[1], extents):
-            yield "sizes", _shown(space.sizes), f"the extents {_shown(Nest(tuple(extents)))}"
+            yield "sizes", _shown(space.sizes), f"the extents {_shown(Bracketed(tuple(extents)))}"
             return
         for derived in _wrong_border(body, len(sizes[0])):
             yield "sizes", _shown(space.sizes), derived
@@ -70,7 +70,7 @@ def _wrong_border(body: LoopBody, kept: int) -> Iterator[str]:
                 yield f"a loop kept for {access.name}"
 
 
-def wrong_device(space: Loop, outputs: Iterable[Buffer]) -> Iterator[tuple[str, str, str]]:
+def wrong_device(space: DumpLoop, outputs: Iterable[DumpBuffer]) -> Iterator[tuple[str, str, str]]:
     """Yield the device of a node if what it makes is elsewhere; old layouts show no number."""
     for buffer in outputs:
         if isinstance(buffer.layout, TensorLayout):
@@ -79,10 +79,10 @@ def wrong_device(space: Loop, outputs: Iterable[Buffer]) -> Iterator[tuple[str, 
                 yield "group.device", space.device, f"{device}, where {buffer.name} is"
 
 
-def iteration_of(device: str, kept: list[Index], reduced: list[Index]) -> Nest | None:
+def iteration_of(device: str, kept: list[Index], reduced: list[Index]) -> Bracketed | None:
     """The iteration numbers of a device: two lists on the CPU, else two products."""
     if device.startswith("cpu"):
-        return Nest((Nest(tuple(kept), "()"), Nest(tuple(reduced), "()")), "()")
+        return Bracketed((Bracketed(tuple(kept), "()"), Bracketed(tuple(reduced), "()")), "()")
     totals: list[Index] = []
     for part in (kept, reduced):
         total: Expr = Const(1)
@@ -91,14 +91,14 @@ def iteration_of(device: str, kept: list[Index], reduced: list[Index]) -> Nest |
                 return None
             total = mul(total, extent.expr)
         totals.append(Index.of(total))
-    return Nest(tuple(totals), "()")
+    return Bracketed(tuple(totals), "()")
 
 
-def _two_lists(sizes: Nest | Index) -> tuple[list[Index], list[Index]] | None:
-    if not isinstance(sizes, Nest) or len(sizes.items) != 2:
+def _two_lists(sizes: Bracketed | Index) -> tuple[list[Index], list[Index]] | None:
+    if not isinstance(sizes, Bracketed) or len(sizes.items) != 2:
         return None
     first, second = sizes.items
-    if not isinstance(first, Nest) or not isinstance(second, Nest):
+    if not isinstance(first, Bracketed) or not isinstance(second, Bracketed):
         return None
     lists = [[i for i in part.items if isinstance(i, Index)] for part in (first, second)]
     return lists[0], lists[1]
@@ -117,7 +117,7 @@ def _same(a: Iterable[Index], b: Iterable[Index]) -> bool:
     return [i.expr or i.text for i in a] == [i.expr or i.text for i in b]
 
 
-def _equal(a: Nest | Index, b: Nest | Index) -> bool:
+def _equal(a: Bracketed | Index, b: Bracketed | Index) -> bool:
     if isinstance(a, Index) or isinstance(b, Index):
         both = isinstance(a, Index) and isinstance(b, Index)
         return both and _same([a], [b])  # type: ignore[list-item]
@@ -126,7 +126,7 @@ def _equal(a: Nest | Index, b: Nest | Index) -> bool:
     return all(_equal(x, y) for x, y in zip(a.items, b.items, strict=True))
 
 
-def _shown(nest: Nest | Index) -> str:
+def _shown(nest: Bracketed | Index) -> str:
     if isinstance(nest, Index):
         return nest.text
     inner = ", ".join([_shown(item) for item in nest.items])
@@ -203,12 +203,12 @@ def _covers(one: Keyed, other: Keyed) -> bool:
     )
 
 
-def header_of(node: Node) -> Header:
+def header_of(node: DumpNode) -> Header:
     """The lists that the group prints."""
     return Header(*[{key(d): d for d in part} for part in (node.writes, node.unmet, node.met)])
 
 
-def derived_header(members: Iterable[Node], merged: bool = False) -> Header:
+def derived_header(members: Iterable[DumpNode], merged: bool = False) -> Header:
     """The lists that follow from the members: what is made inside is not waited for.
 
     With `merged`, as they would be if every member had its accesses in normal form.
@@ -252,11 +252,13 @@ def _normal(dep: MemoryDep) -> Dep:
     index = Index.of(substitute(dep.index.expr, names))
     ranges = tuple([(f"p{at}", extent) for at, (_, extent) in enumerate(dep.ranges)])
     try:
-        return Spelling(ranges, normalised=True).dep(Access(dep.name, index, dep.mode), dep.name)
+        return Spelling(ranges, normalised=True).dep(
+            DumpAccess(dep.name, index, dep.mode), dep.name
+        )
     except UnsayableError:
         return dep
 
 
-def joined_outputs(members: Iterable[Node]) -> tuple[Buffer, ...]:
+def joined_outputs(members: Iterable[DumpNode]) -> tuple[DumpBuffer, ...]:
     """The outputs of a group: those of its members, in order."""
     return tuple([buffer for member in members for buffer in member.outputs])

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from treadle.frontends.inductor_dump.model import (
-    Buffer,
     Dep,
-    Loop,
+    DumpBuffer,
+    DumpLoop,
+    DumpNode,
+    DumpSection,
     LoopBody,
     MemoryDep,
-    Node,
     NoneLayout,
     OtherLayout,
-    Section,
     StarDep,
     User,
     WeakDep,
@@ -41,22 +41,22 @@ def key(dep: Dep) -> tuple[object, ...]:
     return "weak", dep.name, dep.mutating_buf, dep.is_fake
 
 
-def body_of(node: Node) -> LoopBody | None:
+def body_of(node: DumpNode) -> LoopBody | None:
     """The loop body, of a node that has one."""
-    return node.detail.body if isinstance(node.detail, Loop) else None
+    return node.detail.body if isinstance(node.detail, DumpLoop) else None
 
 
-def buffers_of(node: Node) -> tuple[Buffer, ...]:
+def buffers_of(node: DumpNode) -> tuple[DumpBuffer, ...]:
     """The outputs of a node; in dumps in which node and buffer are one thing, the node itself."""
     if node.outputs or node.users is None:
         return node.outputs
-    loop = node.detail if isinstance(node.detail, Loop) else None
+    loop = node.detail if isinstance(node.detail, DumpLoop) else None
     aliases, mutations = (loop.aliases, loop.mutations) if loop else ((), ())
     layout = OtherLayout("")
-    return (Buffer(node.name, "", layout, aliases, mutations, node.users, line=node.line),)
+    return (DumpBuffer(node.name, "", layout, aliases, mutations, node.users, line=node.line),)
 
 
-def removed_users(section: Section) -> dict[str, set[str]]:
+def removed_users(section: DumpSection) -> dict[str, set[str]]:
     """Users that a buffer still lists although they were removed as dead, by buffer.
 
     Removing a node takes it out of the lists of what it reads, but not out of the copies of that
@@ -75,7 +75,7 @@ def removed_users(section: Section) -> dict[str, set[str]]:
     return found
 
 
-def names_many_aliases(buffer: Buffer) -> bool:
+def names_many_aliases(buffer: DumpBuffer) -> bool:
     """Whether the buffer stands for a call that overwrites several others.
 
     Newer versions do not take those others for one; older ones did.
@@ -83,7 +83,7 @@ def names_many_aliases(buffer: Buffer) -> bool:
     return isinstance(buffer.layout, NoneLayout) and len(buffer.aliases) > 1
 
 
-def is_normalised(node: Node) -> bool:
+def is_normalised(node: DumpNode) -> bool:
     """Whether the dump prints the dependences of this node with merged loops."""
     deps = (*node.writes, *node.unmet, *node.met)
     names = [name for dep in deps if isinstance(dep, MemoryDep) for name, _ in dep.ranges]
@@ -128,12 +128,12 @@ class _Users:
         return both
 
 
-class Walk:
+class BufferUsers:
     """All operations of a section in the order of their numbers, with what follows from them."""
 
     def __init__(
         self,
-        section: Section,
+        section: DumpSection,
         says_fake: bool,
         joins_many: bool = False,
         calls_use_first_names: bool = False,
@@ -142,13 +142,13 @@ class Walk:
         self.says_fake = says_fake
         self.joins_many = joins_many
         self.calls_use_first_names = calls_use_first_names
-        self.by_name: dict[str, Node] = {}
+        self.by_name: dict[str, DumpNode] = {}
         for node in section.leaves():
             self.by_name.setdefault(node.name, node)
         self.leaves = sorted(self.by_name.values(), key=_creation_order)
         self.derived: dict[str, DerivedNode] = {}
         self.renames: dict[str, str] = {}
-        self.writer: dict[str, Node] = {}
+        self.writer: dict[str, DumpNode] = {}
         for node in self.leaves:
             for name in _written(node):
                 self.writer.setdefault(name, node)
@@ -212,7 +212,7 @@ class Walk:
         else:
             users[name] = self._list(other)
 
-    def _derive(self, node: Node) -> DerivedNode:
+    def _derive(self, node: DumpNode) -> DerivedNode:
         derived = self._own_accesses(node)
         mode = None
         if len(derived.writes) == 1:
@@ -231,7 +231,7 @@ class Walk:
                     self.renames[target] = buffer.name
         return derived
 
-    def _own_accesses(self, node: Node) -> DerivedNode:
+    def _own_accesses(self, node: DumpNode) -> DerivedNode:
         """Reads and writes from the body; what has no body, or none we can say, as printed."""
         derived = DerivedNode()
         if body := body_of(node):
@@ -258,7 +258,7 @@ class Walk:
         derived.writes.update({key(dep): dep for dep in node.writes})
         return derived
 
-    def _add_sizes_from_data(self, node: Node, body: LoopBody, derived: DerivedNode) -> None:
+    def _add_sizes_from_data(self, node: DumpNode, body: LoopBody, derived: DerivedNode) -> None:
         """Depend on the call that found a size such as `u0`; the dump does not say which it is."""
         sizes = [index.text for _, index in (*body.ranges, *body.indices)]
         sizes += [repr(buffer.layout) for buffer in buffers_of(node)]
@@ -272,7 +272,12 @@ class Walk:
                 derived.read(dep)
 
     def _mutate(
-        self, node: Node, buffer: Buffer, target: str, mode: str | None, derived: DerivedNode
+        self,
+        node: DumpNode,
+        buffer: DumpBuffer,
+        target: str,
+        mode: str | None,
+        derived: DerivedNode,
     ) -> None:
         """`buffer` overwrites `target`: depend on it, and come after all who have used it."""
         self._list(target).append((node.name, False, False))
@@ -288,7 +293,7 @@ class Walk:
                 derived.weak.setdefault(key(weak), weak)
                 self._list(weak.name).append((node.name, False, True))
 
-    def _can_inplace(self, node: Node, dep: Dep, derived: DerivedNode) -> bool:
+    def _can_inplace(self, node: DumpNode, dep: Dep, derived: DerivedNode) -> bool:
         """Whether the node writes each element where, and when, it has read it."""
         if not body_of(node) or not isinstance(dep, MemoryDep) or len(derived.writes) != 1:
             return False
@@ -298,10 +303,10 @@ class Walk:
         return key(write)[2:4] == key(dep)[2:4]
 
 
-def _written(node: Node) -> Iterable[str]:
+def _written(node: DumpNode) -> Iterable[str]:
     return [*[buffer.name for buffer in buffers_of(node)], *[dep.name for dep in node.writes]]
 
 
-def _creation_order(node: Node) -> tuple[int, int]:
+def _creation_order(node: DumpNode) -> tuple[int, int]:
     number = _NUMBER.search(node.name)
     return (int(number[1][:12]), 0) if number else (1 << 60, node.line)

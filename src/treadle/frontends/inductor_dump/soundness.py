@@ -6,27 +6,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from treadle.frontends.dumps import Finding
 from treadle.frontends.inductor_dump.model import (
     Argument,
-    Device,
-    DType,
-    Finding,
+    Bracketed,
+    DumpDevice,
+    DumpDType,
+    DumpLoop,
+    DumpNode,
+    DumpSection,
     GetIndex,
     Index,
     Layout,
-    Loop,
     LoopBody,
     MemoryDep,
     MultiOutputLayout,
-    Nest,
-    Node,
     NoneLayout,
     OpCall,
     Pack,
-    Section,
+    QuotedText,
     TensorLayout,
-    Text,
-    Value,
+    ValueName,
 )
 from treadle.frontends.inductor_dump.rederive_users import buffers_of
 from treadle.frontends.inductor_dump.vocabulary import is_element_type, is_operation
@@ -39,7 +39,7 @@ TWICE, TOO_EARLY, UNKNOWN_WORD, BELOW_ZERO, OUTSIDE = (
 SHOWN_NAMES = 8
 
 
-def unsound(section: Section) -> Iterator[Finding]:
+def unsound(section: DumpSection) -> Iterator[Finding]:
     """Yield what is wrong with a section whatever its writer meant."""
     yield from _defined_twice(section)
     yield from _read_too_early(section)
@@ -63,7 +63,7 @@ def unsound(section: Section) -> Iterator[Finding]:
 # ------------------------------------------------------------------------- names and order
 
 
-def _defined_twice(section: Section) -> Iterator[Finding]:
+def _defined_twice(section: DumpSection) -> Iterator[Finding]:
     nodes = [(node.name, node.line) for node in section.walk()]
     buffers = [(b.name, b.line) for node in section.leaves() for b in buffers_of(node)]
     for what, names in (("node", nodes), ("buffer", buffers)):
@@ -79,7 +79,7 @@ def _defined_twice(section: Section) -> Iterator[Finding]:
             yield Finding(TWICE, message, line)
 
 
-def _read_too_early(section: Section) -> Iterator[Finding]:
+def _read_too_early(section: DumpSection) -> Iterator[Finding]:
     """Nodes stand in the order in which they run, so what is read has been written before."""
     leaves = list(section.leaves())
     writer: dict[str, int] = {}
@@ -103,7 +103,7 @@ def _read_too_early(section: Section) -> Iterator[Finding]:
 # ----------------------------------------------------------------------------------- words
 
 
-def _unknown_words(node: Node) -> Iterator[Finding]:
+def _unknown_words(node: DumpNode) -> Iterator[Finding]:
     for layout, line in _layouts(node):
         device = _device_of(layout)
         if device is not None and not is_device(device):
@@ -111,7 +111,7 @@ def _unknown_words(node: Node) -> Iterator[Finding]:
         if isinstance(layout, TensorLayout) and not is_element_type(layout.dtype):
             message = f"there is no element type 'torch.{layout.dtype}'"
             yield Finding(UNKNOWN_WORD, message, line)
-    if not isinstance(node.detail, Loop):
+    if not isinstance(node.detail, DumpLoop):
         return
     if not is_device(node.detail.device):
         yield Finding(UNKNOWN_WORD, f"there is no device '{node.detail.device}'", node.line)
@@ -128,16 +128,16 @@ def _unknown_words(node: Node) -> Iterator[Finding]:
                     yield Finding(UNKNOWN_WORD, message, block.line)
 
 
-def _layouts(node: Node) -> Iterator[tuple[Layout, int]]:
+def _layouts(node: DumpNode) -> Iterator[tuple[Layout, int]]:
     yield from ((buffer.layout, buffer.line) for buffer in node.outputs)
-    if isinstance(node.detail, Loop):
+    if isinstance(node.detail, DumpLoop):
         yield from ((layout, node.line) for _, layout in node.detail.layouts)
 
 
 def _device_of(layout: Layout) -> str | None:
     if isinstance(layout, TensorLayout):
         return layout.device
-    if isinstance(layout, NoneLayout | MultiOutputLayout) and isinstance(layout.device, Device):
+    if isinstance(layout, NoneLayout | MultiOutputLayout) and isinstance(layout.device, DumpDevice):
         index = layout.device.index
         return layout.device.type if index is None else f"{layout.device.type}:{index}"
     return None
@@ -145,7 +145,7 @@ def _device_of(layout: Layout) -> str | None:
 
 def _elements(arguments: Iterable[Argument]) -> Iterator[str]:
     for argument in arguments:
-        if isinstance(argument, DType):
+        if isinstance(argument, DumpDType):
             yield argument.name
         elif isinstance(argument, Pack):
             yield from _elements(argument.items)
@@ -154,10 +154,10 @@ def _elements(arguments: Iterable[Argument]) -> Iterator[str]:
 # ----------------------------------------------------------------------------------- sizes
 
 
-def _sizes_below_zero(node: Node) -> Iterator[Finding]:
+def _sizes_below_zero(node: DumpNode) -> Iterator[Finding]:
     for layout, line in _layouts(node):
         if isinstance(layout, TensorLayout):
-            parts: tuple[tuple[str, Nest | Index | None], ...] = (
+            parts: tuple[tuple[str, Bracketed | Index | None], ...] = (
                 ("size", layout.size), ("stride", layout.stride), ("offset", layout.offset)
             )  # fmt: skip
             for what, numbers in parts:
@@ -168,21 +168,21 @@ def _sizes_below_zero(node: Node) -> Iterator[Finding]:
         if isinstance(dep, MemoryDep):
             for name, extent in dep.ranges:
                 yield from _negative(f"{node.name}: a loop {name} of extent", extent, node.line)
-    if isinstance(node.detail, Loop):
-        loops: list[Nest | Index] = [node.detail.iteration, node.detail.sizes]
+    if isinstance(node.detail, DumpLoop):
+        loops: list[Bracketed | Index] = [node.detail.iteration, node.detail.sizes]
         if node.detail.body:
             loops += [extent for _, extent in node.detail.body.ranges]
         for numbers in loops:
             yield from _negative(f"{node.name}: a loop of extent", numbers, node.line)
 
 
-def _negative(what: str, numbers: Nest | Index | None, line: int) -> Iterator[Finding]:
+def _negative(what: str, numbers: Bracketed | Index | None, line: int) -> Iterator[Finding]:
     for number in _flat(numbers):
         if number.expr is not None and number.expr.value is not None and number.expr.value < 0:
             yield Finding(BELOW_ZERO, f"{what} {number.text}", line)
 
 
-def _flat(numbers: Nest | Index | None) -> Iterator[Index]:
+def _flat(numbers: Bracketed | Index | None) -> Iterator[Index]:
     if isinstance(numbers, Index):
         yield numbers
     elif numbers is not None:
@@ -210,12 +210,12 @@ def _number(index: Index) -> int | None:
     return None if index.expr is None else index.expr.value
 
 
-def _outside(node: Node, extents: dict[str, int]) -> Iterator[Finding]:
+def _outside(node: DumpNode, extents: dict[str, int]) -> Iterator[Finding]:
     """Accesses that are sure to leave a buffer that the dump makes.
 
-    Only inputs can be windows onto something larger, and only what is masked may be out of range.
+    Only inputs can be views of something larger, and only what is masked may be out of range.
     """
-    body = node.detail.body if isinstance(node.detail, Loop) else None
+    body = node.detail.body if isinstance(node.detail, DumpLoop) else None
     if body is None:
         return
     loops = {loop(name): _number(extent) for name, extent in body.ranges}
@@ -247,13 +247,17 @@ def _plain_accesses(body: LoopBody) -> Iterator[tuple[str, Index]]:
                 at[statement.result] = named[statement.index]
             elif isinstance(statement, OpCall) and statement.op in ("load", "store"):
                 name, place = (*statement.args[:2], None, None)[:2]
-                if isinstance(name, Text) and isinstance(place, Value) and place.name in at:
+                if (
+                    isinstance(name, QuotedText)
+                    and isinstance(place, ValueName)
+                    and place.name in at
+                ):
                     yield name.text, at[place.name]
 
 
 def _corners(index: Index, ends: dict[Symbol, int]) -> Iterator[dict[Symbol, int]]:
     """Where a sum of multiples is least and greatest, and every loop alone at its end."""
-    assert index.expr is not None
+    assert index.expr is not None, "only indices that were understood have corners"
     low, high = {}, {}
     for v, end in ends.items():
         step = coefficient(index.expr, v)

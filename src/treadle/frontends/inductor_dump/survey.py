@@ -18,7 +18,7 @@ from treadle.analysis.waits import exposed_waits
 from treadle.frontends.inductor_dump import model
 from treadle.frontends.inductor_dump.estimates import Estimates
 from treadle.frontends.inductor_dump.import_program import Imported, import_program, unpacked
-from treadle.frontends.inductor_dump.model import Dump, Node, Section
+from treadle.frontends.inductor_dump.model import DumpNode, DumpSection, InductorDump
 from treadle.frontends.inductor_dump.rederive_users import body_of, buffers_of
 from treadle.ir.effects import effects
 from treadle.ir.program import Collective, Loop, Program
@@ -26,7 +26,7 @@ from treadle.ir.types import BufferKind
 
 
 @dataclass(frozen=True)
-class Survey:
+class SectionSurvey:
     """Counts, figures and oddities of one section of a dump."""
 
     dialect: str
@@ -72,7 +72,9 @@ class Survey:
         return asdict(self)
 
 
-def survey(dump: Dump, section: Section | None = None, imported: Imported | None = None) -> Survey:
+def survey(
+    dump: InductorDump, section: DumpSection | None = None, imported: Imported | None = None
+) -> SectionSurvey:
     """The survey of a dump's last section, or of the one given (and what it was imported as)."""
     section = section if section is not None else dump.last
     imported = import_program(section) if imported is None else imported
@@ -84,7 +86,7 @@ def survey(dump: Dump, section: Section | None = None, imported: Imported | None
     twice = [name for name, n in Counter(m for b in made for m in b.mutations).items() if n > 1]
     again = [d for d in duplicates(program) if not d.is_kept_apart]
     slots = [n for n in (_indirect_slots(leaf) for leaf in leaves) if n]
-    return Survey(
+    return SectionSurvey(
         dialect=f"about torch {dump.dialect.version}",
         nodes=len(section.nodes),
         ops=len(leaves),
@@ -122,7 +124,7 @@ def survey(dump: Dump, section: Section | None = None, imported: Imported | None
     )  # fmt: skip
 
 
-def _word(node: Node) -> str:
+def _word(node: DumpNode) -> str:
     words = {"loop": "loop", "nop": "allocation"}
     if node.kind in words and node.kind == "loop" and body_of(node) is None:
         return "template"
@@ -133,12 +135,12 @@ def _layout_word(layout: model.Layout) -> str:
     return layout.kind if isinstance(layout, model.TensorLayout) else type(layout).__name__
 
 
-def _group_sizes(section: Section) -> list[tuple[int, int]]:
+def _group_sizes(section: DumpSection) -> list[tuple[int, int]]:
     counts = Counter(len(node.snodes) for node in section.walk() if node.kind == "group")
     return sorted(counts.items())
 
 
-def _indirect_slots(node: Node) -> int:
+def _indirect_slots(node: DumpNode) -> int:
     body = body_of(node)
     if body is None:
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from treadle.core.errors import TreadleError, UsageError
 from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.capture import log
 from treadle.frontends.torch.capture.compile import (
     Saved,
     Settings,
@@ -19,6 +21,7 @@ from treadle.frontends.torch.capture.compile import (
     not_captured,
 )
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
 from treadle.frontends.torch.lowering.origins import input_names
 
@@ -48,7 +51,8 @@ def compile_with(
     settings: Settings, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Compile a captured graph, forward and backward, with the given settings."""
-    saved = Saved(inputs=input_names(gm.graph))
+    saved, steps = Saved(inputs=input_names(gm.graph)), OwnSteps()
+    settings = replace(settings, options=log.with_what_logs_need(settings.options))
 
     def compiler(name: str, is_backward: bool = False) -> Callable[..., Any]:
         return partial(_compile, name, settings, is_backward, saved)
@@ -60,13 +64,13 @@ def compile_with(
             forward=compiler("forward"),
             backward=compiler("backward", is_backward=True),
             inference=compiler("graph"),
-            decompositions=decompositions(),
-            partition=partition_for(settings),
+            decompositions=decompositions(steps),
+            partition=partition_for(settings, steps),
         )
     except (TreadleError, *compat.FOR_DYNAMO):
         raise
     except Exception as e:
-        return not_captured(gm, e, settings)
+        return not_captured(gm, e, settings, steps)
 
 
 def _compile(

@@ -12,17 +12,17 @@ schedule as a program; both are imported only by who needs them.
 Nothing in a file is ever evaluated.
 """
 
+from treadle.frontends.dumps import Finding, Rederivation
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module, parse_hlo
 from treadle.frontends.xla_dump.import_plan import alignment_of, xla_plan
 from treadle.frontends.xla_dump.model import (
     Allocation,
     Assigned,
-    Dump,
-    Finding,
-    LiveRange,
+    HloLiveRange,
+    HloValue,
     SourceFile,
     UsedValue,
-    Value,
+    XlaDump,
 )
 from treadle.frontends.xla_dump.parse import (
     FILE_KINDS,
@@ -32,24 +32,24 @@ from treadle.frontends.xla_dump.parse import (
     siblings,
 )
 from treadle.frontends.xla_dump.print import print_dump, print_file
-from treadle.frontends.xla_dump.rederive import Rederivation, rederive
-from treadle.frontends.xla_dump.report import Report, parse_report, print_report
+from treadle.frontends.xla_dump.rederive import rederive
+from treadle.frontends.xla_dump.report import ReportLines, parse_report, print_report
 
 __all__ = [
     "FILE_KINDS",
     "Allocation",
     "Assigned",
     "Computation",
-    "Dump",
     "Finding",
+    "HloLiveRange",
+    "HloValue",
     "Instruction",
-    "LiveRange",
     "Module",
     "Rederivation",
-    "Report",
+    "ReportLines",
     "SourceFile",
     "UsedValue",
-    "Value",
+    "XlaDump",
     "alignment_of",
     "kind_of_text",
     "parse_dump",

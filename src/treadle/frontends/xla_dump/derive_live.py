@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.frontends.xla_dump.model import Dump, LiveRange, LiveSection
+from treadle.frontends.xla_dump.model import HloLiveRange, LiveSection, XlaDump
 from treadle.frontends.xla_dump.rederive_lives import derived_ranges
 from treadle.frontends.xla_dump.schedule import schedule_of_text
 
 
-def with_derived_live(dump: Dump) -> Dump:
+def with_derived_live(dump: XlaDump) -> XlaDump:
     """The dump with live ranges, where it has none and its HLO text and values can tell them."""
     module = dump.module
     if dump.live or not (module and module.is_scheduled and dump.values and dump.assignment):
@@ -24,6 +24,6 @@ def with_derived_live(dump: Dump) -> Dump:
     schedule = schedule_of_text(module)
     found = derived_ranges(dump, schedule)
     held = {one.value.place for _, one in dump.assigned()}
-    ranges = [LiveRange(*place, *ends) for place, ends in found.items() if place in held]
+    ranges = [HloLiveRange(*place, *ends) for place, ends in found.items() if place in held]
     live = LiveSection(module.file, schedule.sequence, tuple(ranges), is_derived=True)
     return replace(dump, live=live)

@@ -16,14 +16,14 @@ from dataclasses import replace
 
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module
 from treadle.frontends.xla_dump.model import (
-    Dump,
-    Place,
+    HloPosition,
+    HloUse,
+    HloValue,
     Position,
     ShapeIndex,
-    Use,
     UsedValue,
-    Value,
     ValueSection,
+    XlaDump,
 )
 from treadle.frontends.xla_dump.shapes import AnyShape, TupleShape
 
@@ -34,7 +34,7 @@ LOOKS_AT_TABLE = ("get-tuple-element", "bitcast", "domain", "opt-barrier", "opti
 """What uses the table of a tuple only, not what the tuple holds."""
 
 
-def with_derived_values(dump: Dump) -> Dump:
+def with_derived_values(dump: XlaDump) -> XlaDump:
     """The dump with its used values, where it has neither these nor live ranges.
 
     Its HLO text can tell them if it is scheduled and is that of the allocations.
@@ -51,8 +51,10 @@ def with_derived_values(dump: Dump) -> Dump:
 class _Flow:
     """Follows values through one module."""
 
-    def __init__(self, dump: Dump, module: Module) -> None:
-        self.values: dict[Place, Value] = {o.value.place: o.value for _, o in dump.assigned()}
+    def __init__(self, dump: XlaDump, module: Module) -> None:
+        self.values: dict[HloPosition, HloValue] = {
+            o.value.place: o.value for _, o in dump.assigned()
+        }
         self.computations = module.by_name()
         self.by_name: dict[str, Instruction] = {}
         self.home: dict[str, Computation] = {}
@@ -68,11 +70,11 @@ class _Flow:
         """Every value of the allocations; None if one is made by nothing in the text."""
         if any(place.name not in self.by_name for place in self.values):
             return None
-        positions: dict[Place, list[Position]] = {place: [] for place in self.values}
-        uses: dict[Place, list[Use]] = {place: [] for place in self.values}
+        positions: dict[HloPosition, list[Position]] = {place: [] for place in self.values}
+        uses: dict[HloPosition, list[HloUse]] = {place: [] for place in self.values}
         for one in self.by_name.values():
             for index in _indices(one.shape):
-                source = self.source(Place(one.name, index))
+                source = self.source(HloPosition(one.name, index))
                 if source in positions:
                     shown = index if isinstance(one.shape, TupleShape) else None
                     positions[source].append(Position(one.name, shown))
@@ -84,10 +86,10 @@ class _Flow:
             for place, value in sorted(self.values.items(), key=lambda item: item[1].id)
         ]
 
-    def _text(self, place: Place) -> str:
+    def _text(self, place: HloPosition) -> str:
         return self.by_name[place.name].attributes
 
-    def _uses(self, one: Instruction) -> Iterator[tuple[Use, Place | None]]:
+    def _uses(self, one: Instruction) -> Iterator[tuple[HloUse, HloPosition | None]]:
         if one.opcode in ("parameter", "constant"):
             return
         is_root = self.home[one.name].root.name == one.name
@@ -100,18 +102,18 @@ class _Flow:
                 if index and one.opcode in LOOKS_AT_TABLE:
                     continue
                 shown = index if isinstance(shape, TupleShape) else None
-                yield Use(one.name, number, shown), self.source(Place(name, index))
+                yield HloUse(one.name, number, shown), self.source(HloPosition(name, index))
 
-    def source(self, place: Place) -> Place | None:
+    def source(self, place: HloPosition) -> HloPosition | None:
         """The value that stands at a place, by where it is made."""
-        at: Place | None = place
+        at: HloPosition | None = place
         for _ in range(MOST_HOPS):
             if at is None or at in self.values:
                 return at
             at = self._before(at)
         return None
 
-    def _before(self, place: Place) -> Place | None:
+    def _before(self, place: HloPosition) -> HloPosition | None:
         """The place that hands its value on to this one."""
         one = self.by_name.get(place.name)
         if one is None:
@@ -119,12 +121,12 @@ class _Flow:
         path, first = place.path, one.operands[0] if one.operands else ""
         if one.opcode == "get-tuple-element":
             number = one.attributes.partition("index=")[2].partition(",")[0].strip()
-            return Place(first, (int(number), *path)) if number.isdecimal() else None
+            return HloPosition(first, (int(number), *path)) if number.isdecimal() else None
         if one.opcode == "tuple":
             known = path and path[0] < len(one.operands)
-            return Place(one.operands[path[0]], path[1:]) if known else None
+            return HloPosition(one.operands[path[0]], path[1:]) if known else None
         if one.opcode in HANDS_ON or one.opcode == "while":
-            return Place(first, path)
+            return HloPosition(first, path)
         if one.opcode == "parameter":
             return self._from_caller(one, path)
         if one.opcode in ("call", "conditional"):
@@ -134,11 +136,11 @@ class _Flow:
             else None
         )  # fmt: skip
 
-    def _from_root(self, one: Instruction, path: ShapeIndex) -> Place | None:
+    def _from_root(self, one: Instruction, path: ShapeIndex) -> HloPosition | None:
         called = [self.computations[n] for n in one.computations() if n in self.computations]
-        return Place(called[0].root.name, path) if called else None
+        return HloPosition(called[0].root.name, path) if called else None
 
-    def _from_caller(self, one: Instruction, path: ShapeIndex) -> Place | None:
+    def _from_caller(self, one: Instruction, path: ShapeIndex) -> HloPosition | None:
         callers = self.caller.get(self.home[one.name].name, [])
         number = one.parameter_number
         if not callers or number is None:
@@ -148,20 +150,20 @@ class _Flow:
             number = 1 + caller.computations().index(self.home[one.name].name)
         elif caller.opcode == "while":
             number = 0
-        return Place(caller.operands[number], path) if number < len(caller.operands) else None
+        return HloPosition(caller.operands[number], path) if number < len(caller.operands) else None
 
 
-def _asynchronous(one: Instruction, path: ShapeIndex) -> Place | None:
+def _asynchronous(one: Instruction, path: ShapeIndex) -> HloPosition | None:
     """What starts and ends of asynchronous operations hand on of their operands."""
     if one.opcode == "async-start" and len(path) > 1 and path[0] == 0:
         known = path[1] < len(one.operands)
-        return Place(one.operands[path[1]], path[2:]) if known else None
+        return HloPosition(one.operands[path[1]], path[2:]) if known else None
     if not one.operands:
         return None
     if one.opcode == "copy-start" and path[:1] == (1,):
-        return Place(one.operands[0], path[1:])
+        return HloPosition(one.operands[0], path[1:])
     handed = {"async-done": (1, *path), "async-update": path, "copy-done": (0, *path)}
-    return Place(one.operands[0], handed[one.opcode]) if one.opcode in handed else None
+    return HloPosition(one.operands[0], handed[one.opcode]) if one.opcode in handed else None
 
 
 def _indices(shape: AnyShape | None) -> Iterator[ShapeIndex]:
@@ -172,6 +174,6 @@ def _indices(shape: AnyShape | None) -> Iterator[ShapeIndex]:
             yield from ((number, *rest) for rest in _indices(element))
 
 
-def _first(place: Place, positions: list[Position]) -> tuple[Position, ...]:
+def _first(place: HloPosition, positions: list[Position]) -> tuple[Position, ...]:
     """The positions, that where the value is made first."""
     return tuple(sorted(positions, key=lambda position: position.place != place))

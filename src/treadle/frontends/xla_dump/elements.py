@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module, instructions_of
-from treadle.frontends.xla_dump.model import Dump, Place, UsedValue
+from treadle.frontends.xla_dump.model import HloPosition, UsedValue, XlaDump
 from treadle.frontends.xla_dump.shapes import AnyShape, subshape
 
 SIGN = "#"
@@ -30,7 +30,7 @@ def with_elements(module: Module) -> Module:
     return replace(module, computations=tuple([_filled(one) for one in module.computations]))
 
 
-def with_names(module: Module, dump: Dump) -> Module:
+def with_names(module: Module, dump: XlaDump) -> Module:
     """The module whose elements bear the names that the other files of the dump give them.
 
     An element that several instructions take out stands once for each of them.
@@ -46,10 +46,10 @@ def _instructions(module: Module) -> Iterator[Instruction]:
         yield from computation.instructions
 
 
-def place_of(operand: str) -> Place:
+def place_of(operand: str) -> HloPosition:
     """Where an operand stands: `fusion#0`, if nothing bears another name for it, in `fusion`."""
     base, *path = operand.split(SIGN)
-    return Place(base, tuple([int(part) for part in path if part.isdecimal()]))
+    return HloPosition(base, tuple([int(part) for part in path if part.isdecimal()]))
 
 
 # -- putting in --------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def _missing(operand: str, known: dict[str, AnyShape | None], line: int) -> Iter
 class _Naming:
     """Which instructions of the dump take out which element."""
 
-    def __init__(self, module: Module, dump: Dump) -> None:
+    def __init__(self, module: Module, dump: XlaDump) -> None:
         self.known = {one.name for one in _instructions(module)}
         self.time = {name: t for t, name in enumerate(dump.live.sequence)} if dump.live else {}
         self.printed = self._from_texts(module, dump.derive(instructions_of))
@@ -111,17 +111,17 @@ class _Naming:
                         found.setdefault(ours, {})[theirs] = None
         return found
 
-    def _from_positions(self, used: Iterable[UsedValue]) -> dict[Place, dict[str, None]]:
+    def _from_positions(self, used: Iterable[UsedValue]) -> dict[HloPosition, dict[str, None]]:
         """Tuple and index -> the names that may take this element out, by the used values."""
-        value_at: dict[Place, UsedValue] = {}
+        value_at: dict[HloPosition, UsedValue] = {}
         for one in used:
             for position in one.positions:
                 value_at.setdefault(position.place, one)
-        found: dict[Place, dict[str, None]] = {}
+        found: dict[HloPosition, dict[str, None]] = {}
         for table in used:
             tuples = {p.name for p in table.positions if p.index == ()}
             for use in table.uses:
-                element = value_at.get(Place(use.name, ()))
+                element = value_at.get(HloPosition(use.name, ()))
                 if use.name in self.known or use.operand or use.index != () or element is None:
                     continue
                 for place in [p.place for p in element.positions]:
@@ -147,7 +147,7 @@ class _Naming:
         index = int(element.name.rpartition(SIGN)[2])
         names = list(self.printed.get(element.name, ()))
         start = self.time.get(element.operands[0], 0)
-        for name in self.possible.get(Place(element.operands[0], (index,)), ()):
+        for name in self.possible.get(HloPosition(element.operands[0], (index,)), ()):
             # Branches that get the same tuple take the same values out of it, each in its time.
             is_here = start <= self.time.get(name, start) <= end if self.time else not names
             if name not in self.taken and is_here:

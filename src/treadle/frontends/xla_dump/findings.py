@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from treadle.core.errors import InputError
-from treadle.frontends.xla_dump.model import Dump, Finding, Value
+from treadle.frontends.dumps import Finding
+from treadle.frontends.xla_dump.model import HloValue, XlaDump
 from treadle.frontends.xla_dump.soundness import unsound
 
 UNKNOWN, MISSING, DANGLING, DUPLICATE = "XLA002", "XLA003", "XLA004", "XLA005"
 SHOWN_NAMES = 4
 
 
-def find_oddities(dump: Dump) -> Iterator[Finding]:
+def find_oddities(dump: XlaDump) -> Iterator[Finding]:
     """Yield the findings about one dump, file by file."""
     yield from _unknown(dump)
     yield from _missing(dump)
@@ -26,7 +27,7 @@ def find_oddities(dump: Dump) -> Iterator[Finding]:
         yield from unsound(dump.module)
 
 
-def require_whole(dump: Dump) -> None:
+def require_whole(dump: XlaDump) -> None:
     """Raise one InputError unless all parts of the dump are there and fit together."""
     for finding in dump.findings:
         if not finding.is_note:
@@ -44,7 +45,7 @@ def require_whole(dump: Dump) -> None:
         raise InputError(file=file, expected=expected, found="only part of them", code=MISSING)
 
 
-def _unknown(dump: Dump) -> Iterator[Finding]:
+def _unknown(dump: XlaDump) -> Iterator[Finding]:
     for file, line in dump.unknown_lines():
         yield _not_understood(line.text.strip(), file, line.line)
     if dump.assignment:
@@ -58,10 +59,12 @@ def _unknown(dump: Dump) -> Iterator[Finding]:
 
 def _not_understood(text: str, file: str, line: int) -> Finding:
     shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return Finding(UNKNOWN, f"not understood, kept as it is: {shown}", file, line, is_note=True)
+    return Finding(
+        UNKNOWN, f"not understood, kept as it is: {shown}", line, is_note=True, file=file
+    )
 
 
-def _missing(dump: Dump) -> Iterator[Finding]:
+def _missing(dump: XlaDump) -> Iterator[Finding]:
     parts = {
         "allocations": dump.assignment,
         "used values": dump.values,
@@ -76,10 +79,10 @@ def _missing(dump: Dump) -> Iterator[Finding]:
         message = f"{absent}: the HLO text gives them"
     else:
         message = f"{absent}: not all can be worked out again"
-    yield Finding(MISSING, message, dump.files[0].name, is_note=True)
+    yield Finding(MISSING, message, is_note=True, file=dump.files[0].name)
 
 
-def _repeated(dump: Dump) -> Iterator[Finding]:
+def _repeated(dump: XlaDump) -> Iterator[Finding]:
     """A thing that stands twice where each may stand once."""
     if dump.assignment:
         file = dump.assignment.file
@@ -101,12 +104,12 @@ def _twice(what: str, keys: Iterable[tuple[object, int]], file: str) -> Iterator
     seen: set[object] = set()
     for key, line in keys:
         if key in seen:
-            yield Finding(DUPLICATE, f"{what} {key} stands here a second time", file, line)
+            yield Finding(DUPLICATE, f"{what} {key} stands here a second time", line, file=file)
             return
         seen.add(key)
 
 
-def _dangling_values(dump: Dump) -> Iterator[Finding]:
+def _dangling_values(dump: XlaDump) -> Iterator[Finding]:
     """Used values are exactly the values of all allocations, under the same names."""
     if not (dump.assignment and dump.values):
         return
@@ -130,14 +133,14 @@ def _dangling_values(dump: Dump) -> Iterator[Finding]:
         yield _about(absent, "in no allocation", dump.values.file, used_lines)
 
 
-def _about(values: list[Value], what: str, file: str, lines: dict[int, int]) -> Finding:
+def _about(values: list[HloValue], what: str, file: str, lines: dict[int, int]) -> Finding:
     shown = ", ".join(map(str, values[:SHOWN_NAMES]))
     more = f" and {len(values) - SHOWN_NAMES} more" if len(values) > SHOWN_NAMES else ""
     is_are = "is" if len(values) == 1 else "are"
-    return Finding(DANGLING, f"{shown}{more} {is_are} {what}", file, lines[values[0].id])
+    return Finding(DANGLING, f"{shown}{more} {is_are} {what}", lines[values[0].id], file=file)
 
 
-def _dangling_instructions(dump: Dump) -> Iterator[Finding]:
+def _dangling_instructions(dump: XlaDump) -> Iterator[Finding]:
     """Values that have a live range flow through instructions of the sequence only."""
     if not (dump.values and dump.live):
         return
@@ -148,11 +151,11 @@ def _dangling_instructions(dump: Dump) -> Iterator[Finding]:
         names = [*[p.name for p in used.positions], *[u.name for u in used.uses]]
         if gone := next((name for name in names if name not in known), None):
             message = f"{used.value} names {gone}, which is no instruction of the sequence"
-            yield Finding(DANGLING, message, dump.values.file, used.line)
+            yield Finding(DANGLING, message, used.line, file=dump.values.file)
             return
 
 
-def _dangling_ranges(dump: Dump) -> Iterator[Finding]:
+def _dangling_ranges(dump: XlaDump) -> Iterator[Finding]:
     """Every live range belongs to a value, ends inside the program, and has an instruction."""
     if not dump.live:
         return
@@ -168,5 +171,5 @@ def _dangling_ranges(dump: Dump) -> Iterator[Finding]:
             message = f"{one.place} lives until {one.end}, after the end at {last}"
         else:
             continue
-        yield Finding(DANGLING, message, file, one.line)
+        yield Finding(DANGLING, message, one.line, file=file)
         return

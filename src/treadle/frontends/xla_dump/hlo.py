@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from treadle.core.errors import InputError
 from treadle.frontends.xla_dump.lines import CODE
-from treadle.frontends.xla_dump.model import Dump
+from treadle.frontends.xla_dump.model import XlaDump
 from treadle.frontends.xla_dump.shapes import AnyShape, scan_shape
 
 _MODULE = re.compile(r"HloModule ([^\s,]+)(.*)")
@@ -200,7 +200,7 @@ def parse_instruction(text: str, line: int = 0) -> Instruction | None:
     return Instruction(head[2], shape, opcode[1], operands, called, attributes, bool(head[1]), line)
 
 
-def instructions_of(dump: Dump) -> Mapping[str, Instruction]:
+def instructions_of(dump: XlaDump) -> Mapping[str, Instruction]:
     """The instructions that define a used value, by name, from the texts printed with it."""
     found: dict[str, Instruction] = {}
     for used in dump.used:

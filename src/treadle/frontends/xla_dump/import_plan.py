@@ -11,14 +11,14 @@ groups (see `sharing`). Constants, parameters and thread-local values live throu
 from __future__ import annotations
 
 from treadle.frontends.xla_dump.findings import require_whole
-from treadle.frontends.xla_dump.model import Allocation, Assigned, Dump
+from treadle.frontends.xla_dump.model import Allocation, Assigned, XlaDump
 from treadle.frontends.xla_dump.sharing import Sharing
 from treadle.memory.problem import ARENA, Block, Place, Plan, Pool, Problem
 
 ALIGNMENTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 
 
-def alignment_of(dump: Dump) -> int:
+def alignment_of(dump: XlaDump) -> int:
     """The alignment of the scratch memory: the largest, up to 256, that all its offsets keep.
 
     XLA uses 128 or 256 bytes on GPUs and 64 on CPUs.
@@ -27,7 +27,7 @@ def alignment_of(dump: Dump) -> int:
     return next(n for n in ALIGNMENTS if all(offset % n == 0 for offset in offsets))
 
 
-def arena_of(dump: Dump) -> Allocation | None:
+def arena_of(dump: XlaDump) -> Allocation | None:
     """The scratch allocation that plays the arena: the largest that no other colour reuses."""
     temps = [a for a in dump.allocations if a.kind == "temp" and not a.recoloured]
     return max(temps, key=lambda a: a.size, default=None)
@@ -43,7 +43,7 @@ def block_name(one: Assigned) -> str:
     return str(one.value.place) if one.value.index is not None else one.value.name
 
 
-def xla_plan(dump: Dump) -> tuple[Problem, Plan]:
+def xla_plan(dump: XlaDump) -> tuple[Problem, Plan]:
     """The problem that XLA solved and its answer; one InputError for a damaged dump."""
     require_whole(dump)
     arena = arena_of(dump)
@@ -80,13 +80,13 @@ def xla_plan(dump: Dump) -> tuple[Problem, Plan]:
     return problem, Plan(placements, height)
 
 
-def life_of(dump: Dump, one: Assigned, end: int) -> tuple[int, int]:
+def life_of(dump: XlaDump, one: Assigned, end: int) -> tuple[int, int]:
     """The half-open life of a value; without a live range, the whole time."""
     found = dump.range_of.get(one.value.place)
     return (0, end) if found is None else (found.start, max(found.end, found.start) + 1)
 
 
-def title_of(dump: Dump) -> str:
+def title_of(dump: XlaDump) -> str:
     """A short name for the program: the module's, or the file's."""
     if dump.module:
         return dump.module.name

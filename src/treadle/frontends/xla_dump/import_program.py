@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from treadle.frontends.xla_dump.findings import require_whole
 from treadle.frontends.xla_dump.import_plan import title_of
-from treadle.frontends.xla_dump.model import Allocation, Assigned, Dump, Place
-from treadle.frontends.xla_dump.schedule import Schedule, schedule_of
+from treadle.frontends.xla_dump.model import Allocation, Assigned, HloPosition, XlaDump
+from treadle.frontends.xla_dump.schedule import HloSchedule, schedule_of
 from treadle.frontends.xla_dump.shapes import Shape, byte_size, parse_shape
 from treadle.frontends.xla_dump.sharing import Sharing
 from treadle.ir.build import ProgramBuilder
@@ -47,31 +47,31 @@ MOVES_DATA = ("all-", "collective-", "copy-", "ragged-", "recv", "reduce-scatter
 _ONLY_ALLOCATES = 'custom_call_target="AllocateBuffer"'
 
 
-def import_program(dump: Dump, device: str = "cpu") -> Program:
+def import_program(dump: XlaDump, device: str = "cpu") -> Program:
     """The skeleton of the dump, or one InputError if parts are missing or do not fit together."""
     require_whole(dump)
     schedule = schedule_of(dump)
-    assert schedule is not None
+    assert schedule is not None, "a whole dump has a sequence"
     return _Import(dump, schedule, device).run()
 
 
 class _Import:
     """Builds the program of one dump."""
 
-    def __init__(self, dump: Dump, schedule: Schedule, device: str) -> None:
+    def __init__(self, dump: XlaDump, schedule: HloSchedule, device: str) -> None:
         self.dump, self.schedule = dump, schedule
         self.builder = ProgramBuilder(title_of(dump), device)
         self.sharing = Sharing(dump)
-        self.buffers: dict[Place, Buffer] = {}
-        self.root_of: dict[Place, Place] = {}
+        self.buffers: dict[HloPosition, Buffer] = {}
+        self.root_of: dict[HloPosition, HloPosition] = {}
         self.used = {one.value.place: one for one in dump.used}
         self.texts = {one.value.name: one.instruction for one in dump.used}
 
     def run(self) -> Program:
         """Declare the buffers, then the calls in order."""
         self._declare()
-        touching: dict[str, list[Place]] = {}
-        made: dict[str, list[Place]] = {}
+        touching: dict[str, list[HloPosition]] = {}
+        made: dict[str, list[HloPosition]] = {}
         for used in self.dump.used:
             place = used.value.place
             if place not in self.buffers:
@@ -118,7 +118,7 @@ class _Import:
     def _inputs(self) -> frozenset[str]:
         return self.schedule.entry_parameters
 
-    def _return(self, place: Place) -> None:
+    def _return(self, place: HloPosition) -> None:
         name = self.buffers[place].name
         if name not in self.builder.outputs:
             self.builder.returns(name)
@@ -129,7 +129,7 @@ class _Import:
         held = [pair for pair in self.dump.assigned() if pair[1].value.place in ranges]
         # A group's first value owns the storage.
         held.sort(key=lambda pair: (ranges[pair[1].value.place].start, pair[1].value.id))
-        first: dict[Place, Place] = {}
+        first: dict[HloPosition, HloPosition] = {}
         for allocation, one in held:
             place = one.value.place
             if place in self.buffers:
@@ -138,7 +138,7 @@ class _Import:
             root = self.root_of[place] = first.setdefault(leader, place)
             self.buffers[place] = self._buffer(allocation, one, root)
 
-    def _buffer(self, allocation: Allocation, one: Assigned, root: Place) -> Buffer:
+    def _buffer(self, allocation: Allocation, one: Assigned, root: HloPosition) -> Buffer:
         place = one.value.place
         name = str(place) if one.value.index is not None else place.name
         element, dims = _tensor(one)
@@ -153,9 +153,9 @@ class _Import:
     def _call(
         self,
         name: str,
-        reads: list[Place],
-        makes: list[Place],
-        written: set[Place],
+        reads: list[HloPosition],
+        makes: list[HloPosition],
+        written: set[HloPosition],
         after: tuple[str, ...],
     ) -> None:
         text = self.texts.get(name, "")
@@ -182,7 +182,7 @@ class _Import:
             has_side_effects=self._acts(opcode, text, makes) and not idle,
         )
 
-    def _acts(self, opcode: str, text: str, makes: list[Place]) -> bool:
+    def _acts(self, opcode: str, text: str, makes: list[HloPosition]) -> bool:
         """Whether an instruction is needed for more than the values that others use.
 
         XLA runs nothing in vain: whose values nobody uses says when a loop ends, or the like.
@@ -191,19 +191,19 @@ class _Import:
             return True
         return all(self._is_unused(place) for place in makes)
 
-    def _is_unused(self, place: Place) -> bool:
+    def _is_unused(self, place: HloPosition) -> bool:
         used = self.used.get(place)
         if used is None or used.uses:
             return False
         return all(position.name != self.schedule.entry_root for position in used.positions)
 
-    def _runs(self, name: str, opcode: str, text: str, makes: list[Place]) -> bool:
+    def _runs(self, name: str, opcode: str, text: str, makes: list[HloPosition]) -> bool:
         """Whether something is launched for an instruction."""
         if opcode in NOTHING_RUNS or opcode.endswith("-done") or _ONLY_ALLOCATES in text:
             return False
         if opcode.endswith("-start") and not opcode.startswith(MOVES_DATA):
             # What it wraps makes the result, if it stands in the order itself.
-            return Place(name, (1,)) in makes
+            return HloPosition(name, (1,)) in makes
         return True
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from treadle.core.errors import InputError
-from treadle.frontends.xla_dump.model import ShapeIndex, UnknownLine, Value
+from treadle.frontends.dumps import DumpLines
+from treadle.frontends.xla_dump.model import HloValue, ShapeIndex, UnknownLine
 
 CODE = "XLA001"
 NUMBER = r"([0-9]{1,19})"
@@ -24,35 +25,14 @@ _KNOWN = re.compile(
 VALUE = rf"<{NUMBER} {NAME}{INDEX}?( \(phi\))?(?: @{NUMBER})?>"
 
 
-class Lines:
+class HloLines(DumpLines):
     """The lines of a file and a position among them; indented lines may be set aside as unknown."""
 
-    __slots__ = ("at", "file", "lines", "unknown")
+    __slots__ = ("unknown",)
 
     def __init__(self, lines: Sequence[str], file: str) -> None:
-        self.lines, self.file, self.at = lines, file, 0
+        super().__init__(lines, file)
         self.unknown: list[UnknownLine] = []
-
-    @property
-    def done(self) -> bool:
-        """Whether all lines have been taken."""
-        return self.at >= len(self.lines)
-
-    @property
-    def text(self) -> str:
-        """The line at the cursor; past the end, an empty one."""
-        return self.lines[self.at] if self.at < len(self.lines) else ""
-
-    @property
-    def number(self) -> int:
-        """The number of the line at the cursor, as editors count."""
-        return self.at + 1
-
-    def take(self) -> str:
-        """The line at the cursor, which moves on."""
-        text = self.text
-        self.at += 1
-        return text
 
     def expect(self, wanted: str, expected: str | None = None) -> int:
         """Take the line if it is exactly `wanted`, else raise; gives its number."""
@@ -89,9 +69,7 @@ class Lines:
         """The line at the cursor in words for a message."""
         if self.done:
             return "the end of the file"
-        if not self.text.strip():
-            return "a blank line"
-        return f"'{self.text[:60]}{'...' if len(self.text) > 60 else ''}'"
+        return super().shown()
 
 
 def index_of(text: str | None) -> ShapeIndex | None:
@@ -101,7 +79,7 @@ def index_of(text: str | None) -> ShapeIndex | None:
     return tuple([int(part) for part in text[1:-1].split(",") if part])
 
 
-def value_of(found: re.Match[str], first: int = 1) -> Value:
+def value_of(found: re.Match[str], first: int = 1) -> HloValue:
     """The value whose five groups of the pattern VALUE begin at group `first`."""
     number, name, index, phi, color = found.group(*range(first, first + 5))
-    return Value(int(number), name, index_of(index), bool(phi), int(color) if color else None)
+    return HloValue(int(number), name, index_of(index), bool(phi), int(color) if color else None)

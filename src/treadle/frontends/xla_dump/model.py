@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from treadle.frontends.dumps import Finding
+
 if TYPE_CHECKING:
     from treadle.frontends.xla_dump.hlo import Module
-    from treadle.frontends.xla_dump.report import Report
+    from treadle.frontends.xla_dump.report import ReportLines
 
 T = TypeVar("T")
 ShapeIndex: TypeAlias = tuple[int, ...]
 ALLOCATIONS, VALUES, LIVE = "allocations", "values", "live"
 
 
-class Place(NamedTuple):
+class HloPosition(NamedTuple):
     """An instruction and a place inside its (maybe nested) tuple; `()` is the whole."""
 
     name: str
@@ -54,26 +56,11 @@ class UnknownLine:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something odd that is no reason to refuse the file; a note is odd but harmless."""
-
-    code: str
-    message: str
-    file: str
-    line: int | None = None
-    is_note: bool = False
-
-    def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.message} [{self.code}]"
-
-
 # ---------------------------------------------------------------------------------- values
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class HloValue:
     """A value as XLA names it: `<659 custom-call.37.0{0} (phi) @0>`.
 
     `index` is None where it is not printed: the defining instruction has no tuple shape.
@@ -86,9 +73,9 @@ class Value:
     color: int | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> HloPosition:
         """The instruction and index that define it."""
-        return Place(self.name, self.index or ())
+        return HloPosition(self.name, self.index or ())
 
     def __str__(self) -> str:
         index = "" if self.index is None else index_text(self.index)
@@ -105,13 +92,13 @@ class Position:
     index: ShapeIndex | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> HloPosition:
         """The same with the index always there."""
-        return Place(self.name, self.index or ())
+        return HloPosition(self.name, self.index or ())
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class HloUse:
     """Operand number `operand` of an instruction, or a place in that operand's tuple."""
 
     name: str
@@ -123,9 +110,9 @@ class Use:
 class UsedValue:
     """One entry of `Used values`: where a value flows to, what uses it, what makes it."""
 
-    value: Value
+    value: HloValue
     positions: tuple[Position, ...]
-    uses: tuple[Use, ...]
+    uses: tuple[HloUse, ...]
     instruction: str
     says_none: bool = False
     """An empty list of uses prints as `(none)`."""
@@ -139,7 +126,7 @@ class UsedValue:
 class Assigned:
     """A value in an allocation: `(size=16,offset=128): f32[4]{0}`."""
 
-    value: Value
+    value: HloValue
     size: int
     offset: int
     shape: str
@@ -150,7 +137,7 @@ class Assigned:
 class Recoloured:
     """A buffer of another colour that uses bytes of an allocation."""
 
-    value: Value
+    value: HloValue
     color: int
     line: int = field(default=0, compare=False)
 
@@ -245,7 +232,7 @@ class ValueSection:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRange:
+class HloLiveRange:
     """When a value lives, both ends included: `name{index}:start-end`."""
 
     name: str
@@ -255,9 +242,9 @@ class LiveRange:
     line: int = field(default=0, compare=False)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> HloPosition:
         """The value's defining place."""
-        return Place(self.name, self.index)
+        return HloPosition(self.name, self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +281,7 @@ class StackTree:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class PrintedPeak:
     """`Live ranges at N (peak):` and what is live there."""
 
     moment: int
@@ -309,8 +296,8 @@ class LiveSection:
 
     file: str
     sequence: tuple[str, ...]
-    ranges: tuple[LiveRange, ...]
-    peak: Peak | None = None
+    ranges: tuple[HloLiveRange, ...]
+    peak: PrintedPeak | None = None
     no_peak: str | None = None
     """The line that stands instead of a peak if sizes have no bound."""
     stated_max: int | None = None
@@ -334,7 +321,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Dump:
+class XlaDump:
     """All that was found of one buffer assignment, from one file or from several."""
 
     files: tuple[SourceFile, ...]
@@ -342,13 +329,13 @@ class Dump:
     values: ValueSection | None = None
     live: LiveSection | None = None
     module: Module | None = None
-    report: Report | None = None
+    report: ReportLines | None = None
     findings: tuple[Finding, ...] = ()
     _memo: dict[object, Any] = field(
         default_factory=dict, init=False, compare=False, repr=False, hash=False
     )
 
-    def derive(self, question: Callable[[Dump], T]) -> T:
+    def derive(self, question: Callable[[XlaDump], T]) -> T:
         """`question(self)`, computed once: a frozen dump cannot make an answer stale."""
         if question not in self._memo:
             self._memo[question] = question(self)
@@ -388,7 +375,7 @@ class Dump:
                 yield allocation, one
 
     @property
-    def range_of(self) -> Mapping[Place, LiveRange]:
+    def range_of(self) -> Mapping[HloPosition, HloLiveRange]:
         """Live ranges by the defining place of their value."""
         return self.derive(_ranges_by_place)
 
@@ -399,5 +386,5 @@ class Dump:
                 yield file.name, line
 
 
-def _ranges_by_place(dump: Dump) -> dict[Place, LiveRange]:
+def _ranges_by_place(dump: XlaDump) -> dict[HloPosition, HloLiveRange]:
     return {one.place: one for one in dump.live.ranges} if dump.live else {}

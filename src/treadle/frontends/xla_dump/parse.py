@@ -21,20 +21,20 @@ from treadle.frontends.xla_dump.derive_values import with_derived_values
 from treadle.frontends.xla_dump.elements import with_elements, with_names
 from treadle.frontends.xla_dump.findings import find_oddities
 from treadle.frontends.xla_dump.hlo import Module, parse_hlo
-from treadle.frontends.xla_dump.lines import CODE, Lines
+from treadle.frontends.xla_dump.lines import CODE, HloLines
 from treadle.frontends.xla_dump.model import (
     ALLOCATIONS,
     LIVE,
     VALUES,
     AllocationSection,
-    Dump,
     LiveSection,
     SourceFile,
     ValueSection,
+    XlaDump,
     human_size,
 )
 from treadle.frontends.xla_dump.print import print_file
-from treadle.frontends.xla_dump.report import Report, parse_report, print_report
+from treadle.frontends.xla_dump.report import ReportLines, parse_report, print_report
 
 ASSIGNMENT, ONLY_VALUES, ONLY_LIVE, REPORT, HLO = (
     "xla_buffer_assignment", "xla_values", "xla_live_range", "xla_memory_report", "hlo"
@@ -65,12 +65,12 @@ def kind_of_text(text: str) -> str | None:
     return None
 
 
-def read_dump(path: str) -> Dump:
+def read_dump(path: str) -> XlaDump:
     """The dump that the file is part of, with what lies next to it, or one InputError."""
     return parse_dump(read_text(path, CODE), path, find_siblings=True)
 
 
-def parse_dump(text: str, file: str = "<text>", *, find_siblings: bool = False) -> Dump:
+def parse_dump(text: str, file: str = "<text>", *, find_siblings: bool = False) -> XlaDump:
     """The dump that `text` is, or one InputError with the line and what was expected there.
 
     With `find_siblings`, files with the same stem are read too; a damaged one is an error.
@@ -110,7 +110,7 @@ class _Parts:
         self.values: ValueSection | None = None
         self.live: LiveSection | None = None
         self.module: Module | None = None
-        self.report: Report | None = None
+        self.report: ReportLines | None = None
 
     def has(self, kind: str) -> bool:
         """Whether that part is already there, alone or in a file with others."""
@@ -151,7 +151,7 @@ class _Parts:
         self.files.append(SourceFile(file, tuple(sections), newline, tuple(lines.unknown)))
         self.texts.append(text)
 
-    def dump(self) -> Dump:
+    def dump(self) -> XlaDump:
         """All parts together, with what is derived left out of them."""
         values = self.values
         if values and self.assignment:
@@ -166,7 +166,7 @@ class _Parts:
         live = self.live
         if live and live.stated_max == len(live.sequence):
             live = replace(live, stated_max=None)
-        dump = Dump(tuple(self.files), self.assignment, values, live, self.module, self.report)
+        dump = XlaDump(tuple(self.files), self.assignment, values, live, self.module, self.report)
         if self.module:
             dump = replace(dump, module=with_names(self.module, dump))
         for file, text in zip(self.files, self.texts, strict=True):
@@ -175,11 +175,11 @@ class _Parts:
         return replace(with_derived_live(with_derived_values(dump)), findings=findings)
 
 
-def _lines(text: str, newline: str, file: str) -> Lines:
+def _lines(text: str, newline: str, file: str) -> HloLines:
     parts = text.split(newline)
     if parts[-1] == "":
         parts.pop()
-    return Lines(parts, file)
+    return HloLines(parts, file)
 
 
 def _may_end_here(values: ValueSection | None) -> bool:
@@ -187,12 +187,12 @@ def _may_end_here(values: ValueSection | None) -> bool:
     return values is None or values.joined or not values.used
 
 
-def _skip_gap(lines: Lines, values: ValueSection | None) -> None:
+def _skip_gap(lines: HloLines, values: ValueSection | None) -> None:
     for _ in range(1 if values and values.joined else 2):
         lines.expect("", "a blank line before 'HloLiveRange (max N):'")
 
 
-def _require_end_of_line(lines: Lines, text: str, newline: str, values: ValueSection) -> None:
+def _require_end_of_line(lines: HloLines, text: str, newline: str, values: ValueSection) -> None:
     """A last line without a newline was cut, except in the form whose entries have none."""
     if lines.done and not text.endswith(newline) and not values.joined:
         lines.at = len(lines.lines) - 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from treadle.frontends.xla_dump.lines import INDEX, NUMBER, VALUE, Lines, index_of, value_of
+from treadle.frontends.xla_dump.lines import INDEX, NUMBER, VALUE, HloLines, index_of, value_of
 from treadle.frontends.xla_dump.model import (
     Allocation,
     AllocationSection,
@@ -37,7 +37,7 @@ _ATTRIBUTES: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def parse_allocations(lines: Lines) -> AllocationSection:
+def parse_allocations(lines: HloLines) -> AllocationSection:
     """The allocations from the cursor to the first line that is none of theirs."""
     lines.expect(TITLE)
     allocations: list[Allocation] = []
@@ -48,7 +48,7 @@ def parse_allocations(lines: Lines) -> AllocationSection:
     return AllocationSection(lines.file, tuple(allocations))
 
 
-def _allocation(lines: Lines) -> Allocation:
+def _allocation(lines: HloLines) -> Allocation:
     line = lines.number
     found = _HEADER.fullmatch(lines.text)
     if not found:
@@ -111,7 +111,7 @@ def _attributes(
     return fields, tuple(extra)
 
 
-def _values(lines: Lines) -> tuple[tuple[Assigned, ...], tuple[Recoloured, ...] | None]:
+def _values(lines: HloLines) -> tuple[tuple[Assigned, ...], tuple[Recoloured, ...] | None]:
     values: list[Assigned] = []
     while True:
         if found := _VALUE.fullmatch(lines.text):
@@ -125,7 +125,7 @@ def _values(lines: Lines) -> tuple[tuple[Assigned, ...], tuple[Recoloured, ...] 
     return tuple(values), _recoloured(lines) if lines.text == DIFFERENT_COLOR else None
 
 
-def _recoloured(lines: Lines) -> tuple[Recoloured, ...]:
+def _recoloured(lines: HloLines) -> tuple[Recoloured, ...]:
     lines.take()
     found: list[Recoloured] = []
     while lines.text.startswith("  value:"):
@@ -158,6 +158,6 @@ def attribute_texts(allocation: Allocation) -> list[str]:
 
 
 def _parameter_text(parameter: Parameter | None) -> str:
-    assert parameter is not None
+    assert parameter is not None, "an allocation printed as a parameter has one"
     index = "{" + ",".join(map(str, parameter.index)) + "}"
     return f"parameter {parameter.number}, shape |{parameter.shape}| at ShapeIndex {index}"

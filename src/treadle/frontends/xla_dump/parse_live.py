@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from treadle.frontends.xla_dump.lines import INDEX, NAME, NUMBER, Lines, index_of
+from treadle.frontends.xla_dump.lines import INDEX, NAME, NUMBER, HloLines, index_of
 from treadle.frontends.xla_dump.model import (
-    LiveRange,
+    HloLiveRange,
     LiveSection,
-    Peak,
     PeakLine,
+    PrintedPeak,
     StackTree,
     TreeLine,
     index_text,
@@ -29,7 +29,7 @@ _TREE_LINE = re.compile(
 )
 
 
-def parse_live(lines: Lines) -> LiveSection:
+def parse_live(lines: HloLines) -> LiveSection:
     """The live range section from the cursor to the end of the file."""
     line = lines.number
     found = _TITLE.fullmatch(lines.text)
@@ -53,7 +53,7 @@ def parse_live(lines: Lines) -> LiveSection:
     )
 
 
-def _sequence(lines: Lines) -> tuple[str, ...]:
+def _sequence(lines: HloLines) -> tuple[str, ...]:
     names: list[str] = []
     while not lines.done and lines.text != RANGES:
         if found := _STEP.fullmatch(lines.text):
@@ -66,22 +66,22 @@ def _sequence(lines: Lines) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _ranges(lines: Lines) -> tuple[LiveRange, ...]:
-    ranges: list[LiveRange] = []
+def _ranges(lines: HloLines) -> tuple[HloLiveRange, ...]:
+    ranges: list[HloLiveRange] = []
     while not lines.done:
         if found := _RANGE.fullmatch(lines.text):
             index = index_of(found[2]) or ()
             start, end = int(found[3]), int(found[4])
             if start > end:
                 raise lines.error("a live range that ends no earlier than it starts")
-            ranges.append(LiveRange(found[1], index, start, end, lines.number))
+            ranges.append(HloLiveRange(found[1], index, start, end, lines.number))
             lines.take()
         elif not (lines.text.startswith("     ") and lines.skip_unknown()):
             break
     return tuple(ranges)
 
 
-def _peak(lines: Lines) -> Peak | None:
+def _peak(lines: HloLines) -> PrintedPeak | None:
     title = _PEAK.fullmatch(lines.text)
     if lines.done or not title:
         return None
@@ -97,10 +97,10 @@ def _peak(lines: Lines) -> Peak | None:
             lines.take()
         elif not lines.skip_unknown():
             break
-    return Peak(int(title[1]), tuple(rows), _tree(lines), line)
+    return PrintedPeak(int(title[1]), tuple(rows), _tree(lines), line)
 
 
-def _tree(lines: Lines) -> StackTree | None:
+def _tree(lines: HloLines) -> StackTree | None:
     title = _TREE.fullmatch(lines.text)
     if lines.done or not title:
         return None

@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from treadle.frontends.xla_dump.lines import INDEX, NAME, NUMBER, VALUE, Lines, index_of, value_of
-from treadle.frontends.xla_dump.model import Position, Use, UsedValue, Value, ValueSection
+from treadle.frontends.xla_dump.lines import (
+    INDEX,
+    NAME,
+    NUMBER,
+    VALUE,
+    HloLines,
+    index_of,
+    value_of,
+)
+from treadle.frontends.xla_dump.model import HloUse, HloValue, Position, UsedValue, ValueSection
 
 TITLE = "Used values:"
 NONE = "  (none)"
@@ -19,7 +27,7 @@ _USE = re.compile(rf"  {NAME}, operand {NUMBER}(?: {INDEX})?")
 _KEYWORDS = (" positions:", " uses:", FROM)
 
 
-def parse_values(lines: Lines) -> ValueSection:
+def parse_values(lines: HloLines) -> ValueSection:
     """The values section: a blank line, the total, a blank line, the values."""
     lines.expect("")
     found = _TOTAL.fullmatch(lines.text)
@@ -33,10 +41,10 @@ def parse_values(lines: Lines) -> ValueSection:
     return ValueSection(lines.file, used, int(found[1]), found[2], joined, total_line)
 
 
-def _entries(lines: Lines) -> tuple[tuple[UsedValue, ...], bool]:
+def _entries(lines: HloLines) -> tuple[tuple[UsedValue, ...], bool]:
     used: list[UsedValue] = []
     joined = False
-    waiting: tuple[Value, int] | None = None
+    waiting: tuple[HloValue, int] | None = None
     while waiting or lines.text.startswith(("<", " ")):
         if waiting is None:
             if lines.skip_unknown():
@@ -54,7 +62,9 @@ def _entries(lines: Lines) -> tuple[tuple[UsedValue, ...], bool]:
     return tuple(used), joined
 
 
-def _entry(lines: Lines, value: Value, line: int) -> tuple[UsedValue, tuple[Value, int] | None]:
+def _entry(
+    lines: HloLines, value: HloValue, line: int
+) -> tuple[UsedValue, tuple[HloValue, int] | None]:
     """One entry, and the value that the next one begins with if it stood on the same line."""
     _skip_to(lines, " positions:", value)
     positions: list[Position] = []
@@ -65,13 +75,13 @@ def _entry(lines: Lines, value: Value, line: int) -> tuple[UsedValue, tuple[Valu
         elif not lines.skip_unknown(_KEYWORDS):
             break
     _skip_to(lines, " uses:", value)
-    uses: list[Use] = []
+    uses: list[HloUse] = []
     says_none = lines.text == NONE
     if says_none:
         lines.take()
     while not lines.done and not lines.text.startswith(_KEYWORDS):
         if found := _USE.fullmatch(lines.text):
-            uses.append(Use(found[1], int(found[2]), index_of(found[3])))
+            uses.append(HloUse(found[1], int(found[2]), index_of(found[3])))
             lines.take()
         elif not lines.skip_unknown(_KEYWORDS):
             break
@@ -88,7 +98,7 @@ def _entry(lines: Lines, value: Value, line: int) -> tuple[UsedValue, tuple[Valu
     return entry, following
 
 
-def _skip_to(lines: Lines, keyword: str, value: Value) -> None:
+def _skip_to(lines: HloLines, keyword: str, value: HloValue) -> None:
     while lines.skip_unknown(_KEYWORDS):
         pass
     lines.expect(keyword, f"'{keyword.strip()}' of {value}")

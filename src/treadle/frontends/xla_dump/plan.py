@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from treadle.core.context import Ctx
 from treadle.frontends.xla_dump.import_plan import alignment_of
-from treadle.frontends.xla_dump.model import Dump
+from treadle.frontends.xla_dump.model import XlaDump
 from treadle.frontends.xla_dump.replan import fixed_bytes, is_table, replan_problem, xla_answer
 from treadle.memory.portfolio import Solution, solve
 from treadle.memory.problem import ARENA, Plan, Problem
@@ -23,7 +23,7 @@ STEPS_FOR_TABLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PlanFigures:
     """Bytes of one plan: of scratch memory, of everything, and what everything needs at least."""
 
     temp_bytes: int
@@ -35,8 +35,8 @@ class Figures:
 class Replanned:
     """What XLA's plan needs and what ours does, with the problem both answer."""
 
-    before: Figures
-    after: Figures
+    before: PlanFigures
+    after: PlanFigures
     problem: Problem
     plan: Plan
     method: str
@@ -67,7 +67,7 @@ class Replanned:
 
 
 def plan_dump(
-    dump: Dump,
+    dump: XlaDump,
     *,
     seconds: float | None = None,
     steps: int | None = None,
@@ -85,8 +85,8 @@ def plan_dump(
     plan, method = _better(solution, xla_answer(dump, problem))
     bound = fixed.total + solution.lower_bound
     return Replanned(
-        before=Figures(dump.temp_bytes, dump.total_bytes, bound),
-        after=Figures(fixed.temp + plan.height, fixed.total + plan.height, bound),
+        before=PlanFigures(dump.temp_bytes, dump.total_bytes, bound),
+        after=PlanFigures(fixed.temp + plan.height, fixed.total + plan.height, bound),
         problem=problem,
         plan=validated(problem, plan),
         method=method,
@@ -103,7 +103,7 @@ def _better(solution: Solution, answer: Plan) -> tuple[Plan, str]:
     return solution.plan, solution.method
 
 
-def _with_tables(dump: Dump, seed: int, ctx: Ctx | None) -> int | None:
+def _with_tables(dump: XlaDump, seed: int, ctx: Ctx | None) -> int | None:
     if not any(is_table(one) for a, one in dump.assigned() if a.kind == "temp"):
         return None
     problem = replan_problem(dump, keep_tables=True)

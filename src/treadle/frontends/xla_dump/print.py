@@ -7,8 +7,8 @@ from treadle.frontends.xla_dump.model import (
     LIVE,
     VALUES,
     Allocation,
-    Dump,
     SourceFile,
+    XlaDump,
     human_size,
 )
 from treadle.frontends.xla_dump.parse_allocations import DIFFERENT_COLOR, TITLE, attribute_texts
@@ -16,12 +16,12 @@ from treadle.frontends.xla_dump.parse_live import live_lines
 from treadle.frontends.xla_dump.parse_values import used_lines
 
 
-def print_dump(dump: Dump) -> str:
+def print_dump(dump: XlaDump) -> str:
     """The text of the first file: the whole dump where it is one file."""
     return print_file(dump, dump.files[0])
 
 
-def print_file(dump: Dump, file: SourceFile) -> str:
+def print_file(dump: XlaDump, file: SourceFile) -> str:
     """The text of one file of the dump."""
     texts: list[str] = []
     joined = dump.values is not None and dump.values.joined
@@ -40,7 +40,7 @@ def print_file(dump: Dump, file: SourceFile) -> str:
     return file.newline.join(texts) + (file.newline if has_final_newline else "")
 
 
-def _allocation_lines(dump: Dump) -> list[str]:
+def _allocation_lines(dump: XlaDump) -> list[str]:
     texts = [TITLE]
     for allocation in dump.allocations:
         texts += allocation_lines(allocation)
@@ -61,9 +61,9 @@ def allocation_lines(allocation: Allocation) -> list[str]:
     return texts
 
 
-def _value_lines(dump: Dump) -> list[str]:
+def _value_lines(dump: XlaDump) -> list[str]:
     values = dump.values
-    assert values is not None
+    assert values is not None, "this part is printed for dumps that have values"
     total = dump.total_bytes if values.stated_total is None else values.stated_total
     human = human_size(total) if values.stated_human is None else values.stated_human
     return used_lines(values, total, human)

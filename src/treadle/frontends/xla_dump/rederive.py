@@ -9,14 +9,14 @@ result.notes         what could not be worked out and was taken as printed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from treadle.frontends.dumps import Finding, Rederivation
 from treadle.frontends.xla_dump.import_plan import xla_plan
-from treadle.frontends.xla_dump.model import Allocation, Dump, Finding, Place, human_size
+from treadle.frontends.xla_dump.model import Allocation, HloPosition, XlaDump, human_size
 from treadle.frontends.xla_dump.rederive_headers import wrong_headers
 from treadle.frontends.xla_dump.rederive_lives import derived_ranges, is_plausible
 from treadle.frontends.xla_dump.rederive_peak import (
-    Sizes,
+    ValueSizes,
     peak_moment,
     peak_rows,
     printed_rows,
@@ -29,7 +29,7 @@ from treadle.frontends.xla_dump.rederive_uses import (
     wrong_values,
 )
 from treadle.frontends.xla_dump.report import wrong_lines
-from treadle.frontends.xla_dump.schedule import Schedule, schedule_of
+from treadle.frontends.xla_dump.schedule import HloSchedule, schedule_of
 from treadle.frontends.xla_dump.shapes import byte_size, parse_shape
 from treadle.memory.validate import violations
 
@@ -41,30 +41,20 @@ COUNTS = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Rederivation:
-    """How many claims came out as printed, of how many (`total`), and which came out otherwise."""
-
-    checked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    total: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    differences: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
-
-
-def rederive(dump: Dump) -> Rederivation:
+def rederive(dump: XlaDump) -> Rederivation[Finding]:
     """Every claim of the dump that follows from other parts of it, compared."""
-    return _Check(dump).run()
+    return _DumpCheck(dump).run()
 
 
-class _Check:
+class _DumpCheck:
     """The comparison of one dump."""
 
-    def __init__(self, dump: Dump) -> None:
+    def __init__(self, dump: XlaDump) -> None:
         self.dump = dump
-        self.result = Rederivation()
-        self.sizes = Sizes(dump)
+        self.result: Rederivation[Finding] = Rederivation.counting(COUNTS)
+        self.sizes = ValueSizes(dump)
 
-    def run(self) -> Rederivation:
+    def run(self) -> Rederivation[Finding]:
         """Compare everything the parts at hand allow."""
         self._totals()
         self._sizes()
@@ -82,7 +72,7 @@ class _Check:
 
     # -- tools -----------------------------------------------------------------------------
     def _differs(self, code: str, message: str, file: str, line: int | None) -> None:
-        self.result.differences.append(Finding(code, message, file, line))
+        self.result.differences.append(Finding(code, message, line, file=file))
 
     def _count(self, what: str, ok: bool) -> None:
         self.result.total[what] += 1
@@ -115,7 +105,7 @@ class _Check:
                 self._differs(STATED, message, dump.live.file, dump.live.line)
 
     def _wrong_temp(self, allocation: Allocation) -> None:
-        assert self.dump.assignment is not None
+        assert self.dump.assignment is not None, "allocations come from an assignment"
         printed = "is" if allocation.stated_temp else "is not"
         derived = "is" if allocation.derived_temp else "is not"
         message = (
@@ -162,10 +152,10 @@ class _Check:
             self._count("uses", used.line not in wrong)
 
     def _as_given(self, message: str, file: str) -> None:
-        self.result.notes.append(Finding(AS_GIVEN, message, file, is_note=True))
+        self.result.notes.append(Finding(AS_GIVEN, message, is_note=True, file=file))
 
     # -- order and lives -------------------------------------------------------------------
-    def _sequence(self, schedule: Schedule) -> None:
+    def _sequence(self, schedule: HloSchedule) -> None:
         live = self.dump.live
         if schedule.clash is None or live is None:
             return
@@ -173,7 +163,7 @@ class _Check:
         message = f"instruction {time} is {ours} here and {theirs} in the HLO text next to it"
         self._differs(SEQUENCE, message, live.file, live.sequence_line + 1 + time)
 
-    def _lives(self, schedule: Schedule) -> None:
+    def _lives(self, schedule: HloSchedule) -> None:
         dump = self.dump
         if not (dump.values and dump.live) or schedule.clash or dump.live.is_derived:
             return
@@ -230,7 +220,7 @@ class _Check:
             self._differs(code, message, file, line)
 
     # -- allocations -----------------------------------------------------------------------
-    def _headers(self, schedule: Schedule | None) -> None:
+    def _headers(self, schedule: HloSchedule | None) -> None:
         if not self.dump.assignment:
             return
         wrong = list(wrong_headers(self.dump, schedule))
@@ -249,7 +239,7 @@ class _Check:
             return  # reported already; a plan of such a dump means nothing
         problem, plan = xla_plan(dump)
         wrong = violations(problem, plan)
-        lines = {str(Place(*one.value.place)): one.line for _, one in dump.assigned()}
+        lines = {str(HloPosition(*one.value.place)): one.line for _, one in dump.assigned()}
         lines |= {one.value.name: one.line for _, one in dump.assigned() if not one.value.index}
         bad = {violation.where for violation in wrong}
         for block in problem.blocks:
@@ -265,7 +255,9 @@ class _Check:
             end = one.offset + one.size
             if end > allocation.size and self.dump.assignment:
                 where = f"[{one.offset}, {end}) is outside [0, {allocation.size})"
-                message = f"{Place(*one.value.place)}: {where} of allocation {allocation.number}"
+                message = (
+                    f"{HloPosition(*one.value.place)}: {where} of allocation {allocation.number}"
+                )
                 self._differs(PLAN, message, self.dump.assignment.file, one.line)
 
     # -- files next to it --------------------------------------------------------------------

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from treadle.frontends.xla_dump.hlo import Instruction, instructions_of
-from treadle.frontends.xla_dump.model import Allocation, Dump, Place, UsedValue
-from treadle.frontends.xla_dump.schedule import Schedule
+from treadle.frontends.xla_dump.model import Allocation, HloPosition, UsedValue, XlaDump
+from treadle.frontends.xla_dump.schedule import HloSchedule
 from treadle.frontends.xla_dump.shapes import parse_shape
 
 Wrong = tuple[int, int, str]
 """Line, allocation, what it should be."""
 
 
-def wrong_headers(dump: Dump, schedule: Schedule | None) -> Iterator[Wrong]:
+def wrong_headers(dump: XlaDump, schedule: HloSchedule | None) -> Iterator[Wrong]:
     """What headers say otherwise than the values inside, one message at a time."""
     used = {one.value.place: one for one in dump.used}
     instructions = dump.derive(instructions_of)
@@ -33,7 +33,7 @@ def _wrong_order(allocation: Allocation) -> Iterator[Wrong]:
 
 
 def _wrong_kind(
-    allocation: Allocation, instructions: Mapping[str, Instruction], schedule: Schedule | None
+    allocation: Allocation, instructions: Mapping[str, Instruction], schedule: HloSchedule | None
 ) -> Iterator[Wrong]:
     """A constant or a parameter is where the header says one is."""
     if not instructions:
@@ -64,9 +64,9 @@ def _wrong_kind(
 
 def _wrong_output(
     allocation: Allocation,
-    used: dict[Place, UsedValue],
+    used: dict[HloPosition, UsedValue],
     instructions: Mapping[str, Instruction],
-    schedule: Schedule | None,
+    schedule: HloSchedule | None,
 ) -> Iterator[Wrong]:
     """What flows to the root of the entry computation lives out."""
     if not used or schedule is None or schedule.entry_root is None or schedule.clash:

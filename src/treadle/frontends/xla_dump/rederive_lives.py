@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from treadle.frontends.xla_dump.model import Dump, Place, UsedValue
-from treadle.frontends.xla_dump.schedule import CONTROL, Schedule
+from treadle.frontends.xla_dump.model import HloPosition, UsedValue, XlaDump
+from treadle.frontends.xla_dump.schedule import CONTROL, HloSchedule
 
 Range = tuple[int, int]
 
 
-def derived_ranges(dump: Dump, schedule: Schedule) -> dict[Place, Range]:
+def derived_ranges(dump: XlaDump, schedule: HloSchedule) -> dict[HloPosition, Range]:
     """The range of every used value whose instruction is in the sequence."""
     donated = {one.value.place for allocation, one in dump.assigned() if allocation.is_donated}
-    ranges: dict[Place, Range] = {}
+    ranges: dict[HloPosition, Range] = {}
     for used in dump.used:
         if used.value.name in schedule.time:
             place = used.value.place
@@ -32,7 +32,7 @@ def derived_ranges(dump: Dump, schedule: Schedule) -> dict[Place, Range]:
     return ranges
 
 
-def _range(used: UsedValue, schedule: Schedule, is_donated: bool) -> Range:
+def _range(used: UsedValue, schedule: HloSchedule, is_donated: bool) -> Range:
     name = used.value.name
     start = schedule.parameter_start.get(name, schedule.time[name])
     if name in schedule.entry_parameters and not is_donated:
@@ -49,9 +49,9 @@ def _range(used: UsedValue, schedule: Schedule, is_donated: bool) -> Range:
     return start, end
 
 
-def _give_way(dump: Dump, ranges: dict[Place, Range]) -> None:
+def _give_way(dump: XlaDump, ranges: dict[HloPosition, Range]) -> None:
     """Clip the ranges of values in one place, in order of their starts."""
-    shared: dict[tuple[int, int], list[tuple[Range, int, Place]]] = {}
+    shared: dict[tuple[int, int], list[tuple[Range, int, HloPosition]]] = {}
     for allocation, one in dump.assigned():
         place = one.value.place
         if place in ranges:
@@ -66,7 +66,7 @@ def _give_way(dump: Dump, ranges: dict[Place, Range]) -> None:
                 ranges[second] = (next_start, max(end, next_end))
 
 
-def is_plausible(used: UsedValue, printed: Range, schedule: Schedule) -> bool:
+def is_plausible(used: UsedValue, printed: Range, schedule: HloSchedule) -> bool:
     """Whether a range that could not be worked out at least covers what is sure.
 
     Sure are the definition and the uses by instructions that run no other computation.

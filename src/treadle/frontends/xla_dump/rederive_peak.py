@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from treadle.frontends.xla_dump.hlo import instructions_of
-from treadle.frontends.xla_dump.model import Dump, LiveRange, Peak, Place, StackTree
+from treadle.frontends.xla_dump.model import (
+    HloLiveRange,
+    HloPosition,
+    PrintedPeak,
+    StackTree,
+    XlaDump,
+)
 from treadle.frontends.xla_dump.shapes import byte_size, subshape
 
 
-class Sizes:
+class ValueSizes:
     """Bytes of values and of their whole instructions, from the shapes in their texts."""
 
-    def __init__(self, dump: Dump) -> None:
+    def __init__(self, dump: XlaDump) -> None:
         self.whole: dict[str, int | None] = {}
-        self.own: dict[Place, int | None] = {}
+        self.own: dict[HloPosition, int | None] = {}
         for used in dump.used:
             name = used.value.name
             found = dump.derive(instructions_of).get(name)
@@ -34,12 +40,12 @@ class Sizes:
                 self.own[place] = assigned[place]
         for name, size in self.whole.items():
             if size is None:
-                self.whole[name] = self.own.get(Place(name, ()))
+                self.whole[name] = self.own.get(HloPosition(name, ()))
 
 
-def peak_moment(dump: Dump, sizes: Sizes) -> int | None:
+def peak_moment(dump: XlaDump, sizes: ValueSizes) -> int | None:
     """The moment that XLA prints as the peak; None where a size is not known."""
-    assert dump.live is not None
+    assert dump.live is not None, "a peak is derived from live ranges"
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     for one in dump.live.ranges:
@@ -57,14 +63,16 @@ def peak_moment(dump: Dump, sizes: Sizes) -> int | None:
     return moment
 
 
-def peak_rows(dump: Dump, sizes: Sizes, peak: Peak) -> list[tuple[str, int, int | None]] | None:
+def peak_rows(
+    dump: XlaDump, sizes: ValueSizes, peak: PrintedPeak
+) -> list[tuple[str, int, int | None]] | None:
     """What is live at the peak, in the form of the printed rows: name, bytes, running sum."""
-    assert dump.live is not None
+    assert dump.live is not None, "a peak is derived from live ranges"
     with_index = any(row.index is not None for row in peak.lines)
     with_sum = any(row.cumulative is not None for row in peak.lines)
     live = [one for one in dump.live.ranges if one.start <= peak.moment <= one.end]
     rows: list[tuple[str, int, int | None]] = []
-    keyed: list[tuple[LiveRange, int]] = []
+    keyed: list[tuple[HloLiveRange, int]] = []
     for one in live:
         size = sizes.own.get(one.place) if with_index else sizes.whole.get(one.name)
         if size is None:
@@ -80,11 +88,11 @@ def peak_rows(dump: Dump, sizes: Sizes, peak: Peak) -> list[tuple[str, int, int 
     return rows
 
 
-def printed_rows(peak: Peak) -> list[tuple[str, int, int | None]]:
+def printed_rows(peak: PrintedPeak) -> list[tuple[str, int, int | None]]:
     """The rows of the file in the same form."""
     return [
         (
-            row.name if row.index is None else str(Place(row.name, row.index)),
+            row.name if row.index is None else str(HloPosition(row.name, row.index)),
             row.size,
             row.cumulative,
         )
@@ -116,7 +124,9 @@ def wrong_tree_rows(tree: StackTree, total: int) -> Iterator[tuple[int, str]]:
             yield row.line, f"'{row.label}' is {percent}%"
 
 
-def live_bytes(ranges: Mapping[Place, tuple[int, int]], sizes: Mapping[Place, int]) -> list[int]:
+def live_bytes(
+    ranges: Mapping[HloPosition, tuple[int, int]], sizes: Mapping[HloPosition, int]
+) -> list[int]:
     """Bytes live at each moment, by true sizes, both ends of a range included."""
     last = max((end for _, end in ranges.values()), default=-1)
     change = [0] * (last + 2)

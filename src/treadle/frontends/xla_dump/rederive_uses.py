@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from treadle.frontends.xla_dump.elements import SIGN, place_of
 from treadle.frontends.xla_dump.hlo import Instruction, instructions_of
-from treadle.frontends.xla_dump.model import Assigned, Dump, Place, UsedValue
+from treadle.frontends.xla_dump.model import Assigned, HloPosition, UsedValue, XlaDump
 from treadle.frontends.xla_dump.shapes import parse_shape, subshape
 
 LEAVES = ("parameter", "constant")
@@ -24,7 +24,7 @@ Wrong = tuple[int, str]
 """Line in the file of the values, what is wrong."""
 
 
-def texts_of(dump: Dump) -> Mapping[str, Instruction]:
+def texts_of(dump: XlaDump) -> Mapping[str, Instruction]:
     """All instructions whose text is known, from the dump and from the HLO text next to it."""
     found = dict(dump.derive(instructions_of))
     if dump.module:
@@ -34,7 +34,7 @@ def texts_of(dump: Dump) -> Mapping[str, Instruction]:
     return found
 
 
-def wrong_values(dump: Dump) -> Iterator[Wrong]:
+def wrong_values(dump: XlaDump) -> Iterator[Wrong]:
     """Entries that contradict themselves: order, first position, instruction, repetitions."""
     known = dump.derive(instructions_of)
     first: dict[str, str] = {}
@@ -53,14 +53,14 @@ def wrong_values(dump: Dump) -> Iterator[Wrong]:
             yield used.line, f"the instruction of {used.value} was printed otherwise before"
 
 
-def count_unreadable(dump: Dump) -> int:
+def count_unreadable(dump: XlaDump) -> int:
     """How many instruction texts could not be taken apart: nothing is concluded from them."""
     known = dump.derive(instructions_of)
     names = {used.value.name for used in dump.used}
     return sum(name not in known or known[name].shape is None for name in names)
 
 
-def wrong_shapes(dump: Dump) -> Iterator[tuple[Assigned, str]]:
+def wrong_shapes(dump: XlaDump) -> Iterator[tuple[Assigned, str]]:
     """Values whose shape is not the one that their instruction makes there."""
     known = dump.derive(instructions_of)
     for _, one in dump.assigned():
@@ -71,10 +71,10 @@ def wrong_shapes(dump: Dump) -> Iterator[tuple[Assigned, str]]:
             yield one, str(made)
 
 
-def wrong_uses(dump: Dump) -> Iterator[Wrong]:
+def wrong_uses(dump: XlaDump) -> Iterator[Wrong]:
     """Uses that no operand makes, and operands that no use lists."""
     texts = dump.derive(texts_of)
-    consumers: dict[Place, list[tuple[str, int]]] = {}
+    consumers: dict[HloPosition, list[tuple[str, int]]] = {}
     for name, text in texts.items():
         if text.opcode not in LEAVES and SIGN not in name:
             for number, operand in enumerate(text.operands):
@@ -92,7 +92,7 @@ def _unmade(used: UsedValue, texts: Mapping[str, Instruction]) -> Iterator[Wrong
             continue
         operand = text.operands[use.operand] if use.operand < len(text.operands) else None
         base, path = place_of(operand or "")
-        if operand is None or Place(base, path + (use.index or ())) not in places:
+        if operand is None or HloPosition(base, path + (use.index or ())) not in places:
             yield used.line, f"{used.value} is no operand {use.operand} of {use.name}"
             return
 
@@ -100,14 +100,14 @@ def _unmade(used: UsedValue, texts: Mapping[str, Instruction]) -> Iterator[Wrong
 def _unlisted(
     used: UsedValue,
     texts: Mapping[str, Instruction],
-    consumers: Mapping[Place, list[tuple[str, int]]],
+    consumers: Mapping[HloPosition, list[tuple[str, int]]],
 ) -> Iterator[Wrong]:
     listed = {(use.name, use.operand, use.index or ()) for use in used.uses}
     for position in used.positions:
         index = position.index or ()
         for depth in range(len(index) + 1):
             rest = index[depth:]
-            for name, number in consumers.get(Place(position.name, index[:depth]), ()):
+            for name, number in consumers.get(HloPosition(position.name, index[:depth]), ()):
                 opcode = texts[name].opcode
                 if opcode in NOT_ALWAYS or (rest and opcode in TAKES_APART):
                     continue

@@ -26,10 +26,9 @@ from treadle.frontends.xla_dump.import_plan import (
     pool_name,
     title_of,
 )
-from treadle.frontends.xla_dump.model import Allocation, Assigned, Dump, Place
+from treadle.frontends.xla_dump.model import Allocation, Assigned, HloPosition, XlaDump
 from treadle.frontends.xla_dump.sharing import Sharing
-from treadle.memory.problem import ARENA, Block, Plan, Pool, Problem
-from treadle.memory.problem import Place as Spot
+from treadle.memory.problem import ARENA, Block, Place, Plan, Pool, Problem
 
 HOSTS = ("output", "donated")
 
@@ -44,7 +43,7 @@ class Fixed:
     """Scratch memory other than the arena."""
 
 
-def fixed_bytes(dump: Dump) -> Fixed:
+def fixed_bytes(dump: XlaDump) -> Fixed:
     """What stays as it is in the dump, and how large the arena is there."""
     arena = arena_of(dump)
     size = arena.size if arena else 0
@@ -56,29 +55,29 @@ def is_table(one: Assigned) -> bool:
     return one.shape.startswith("(")
 
 
-def replan_problem(dump: Dump, *, keep_tables: bool = False) -> Problem:
+def replan_problem(dump: XlaDump, *, keep_tables: bool = False) -> Problem:
     """Everything that may move, with the hosts it may move into and what stays in them.
 
     One InputError for a dump of which parts are missing or do not fit together.
     """
     require_whole(dump)
-    return _Builder(dump, keep_tables).problem()
+    return _ReplanBuilder(dump, keep_tables).problem()
 
 
-def xla_answer(dump: Dump, problem: Problem) -> Plan:
+def xla_answer(dump: XlaDump, problem: Problem) -> Plan:
     """Where XLA put the blocks of the problem: an answer that is always there."""
     arena = arena_of(dump)
-    spots: dict[str, Spot] = {}
+    places: dict[str, Place] = {}
     sizes = {block.name: block.size for block in problem.blocks}
     height = 0
     for allocation, one in dump.assigned():
         name = block_name(one)
         if name not in sizes:
             continue
-        spots[name] = Spot(ARENA if allocation is arena else pool_name(allocation), one.offset)
+        places[name] = Place(ARENA if allocation is arena else pool_name(allocation), one.offset)
         if allocation is arena and one.size:
             height = max(height, one.offset + one.size)
-    return Plan(spots, height)
+    return Plan(places, height)
 
 
 def _may_host(allocation: Allocation, color: int) -> bool:
@@ -87,10 +86,10 @@ def _may_host(allocation: Allocation, color: int) -> bool:
     return allocation.kind in HOSTS and allocation.color == color and not is_shared
 
 
-class _Builder:
+class _ReplanBuilder:
     """Collects blocks and hosts of one dump."""
 
-    def __init__(self, dump: Dump, keep_tables: bool) -> None:
+    def __init__(self, dump: XlaDump, keep_tables: bool) -> None:
         self.dump = dump
         self.keep_tables = keep_tables
         self.arena = arena_of(dump)
@@ -113,9 +112,9 @@ class _Builder:
         pools = [Pool(pool_name(a), a.size, ((0, self.end),)) for a in self.hosts]
         return Problem(tuple(blocks.values()), tuple(pools), name=title_of(self.dump))
 
-    def _pinned(self) -> set[Place]:
+    def _pinned(self) -> set[HloPosition]:
         """Values, or those that stand for their groups, that must stay where they are."""
-        stay: set[Place] = set()
+        stay: set[HloPosition] = set()
         for allocation in self.hosts:
             for one in allocation.values:
                 found = self.dump.range_of.get(one.value.place)

@@ -81,7 +81,7 @@ Item = ReportText | ReportTotal | ReportAllocation | ReportOffset
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportLines:
     """The lines of a report, each taken apart."""
 
     file: str
@@ -111,7 +111,7 @@ class Report:
             yield number, rows
 
 
-def parse_report(text: str, file: str = "<text>") -> Report:
+def parse_report(text: str, file: str = "<text>") -> ReportLines:
     """The report that `text` is, or one InputError."""
     lines = text.split("\n")
     final = lines[-1] == ""
@@ -122,7 +122,7 @@ def parse_report(text: str, file: str = "<text>") -> Report:
         expected = "a memory report with 'Total bytes used: N (SIZE)'"
         found = f"'{lines[0][:60]}'" if lines and lines[0] else "none"
         raise InputError(file=file, line=1, expected=expected, found=found, code=CODE)
-    return Report(file, items, any(_SPACE.fullmatch(line) for line in lines), final)
+    return ReportLines(file, items, any(_SPACE.fullmatch(line) for line in lines), final)
 
 
 def _item(text: str, line: int) -> Item:
@@ -139,7 +139,7 @@ def _item(text: str, line: int) -> Item:
     return ReportText(text, bool(known), line)
 
 
-def print_report(report: Report) -> str:
+def print_report(report: ReportLines) -> str:
     """The text of the report."""
     return "\n".join([_text(item) for item in report.items]) + "\n" * report.final_newline
 
@@ -160,7 +160,9 @@ def _text(item: Item) -> str:
 # ----------------------------------------------------------------------------- re-derivation
 
 
-def wrong_lines(report: Report, allocations: tuple[Allocation, ...]) -> Iterator[tuple[int, str]]:
+def wrong_lines(
+    report: ReportLines, allocations: tuple[Allocation, ...]
+) -> Iterator[tuple[int, str]]:
     """Lines whose figures do not follow from the allocations, with what they should be.
 
     Within one size XLA's order of rows and of shapes is that of a hash table: not compared.
@@ -180,7 +182,9 @@ def wrong_lines(report: Report, allocations: tuple[Allocation, ...]) -> Iterator
             yield from _wrong_table(rows, allocation)
 
 
-def _wrong_totals(report: Report, allocations: tuple[Allocation, ...]) -> Iterator[tuple[int, str]]:
+def _wrong_totals(
+    report: ReportLines, allocations: tuple[Allocation, ...]
+) -> Iterator[tuple[int, str]]:
     color: int | None = None
     for item in report.items:
         if isinstance(item, ReportText) and (found := _SPACE.fullmatch(item.text)):
@@ -191,7 +195,9 @@ def _wrong_totals(report: Report, allocations: tuple[Allocation, ...]) -> Iterat
                 yield item.line, f"the total is {total} ({human_size(total)})"
 
 
-def _wrong_list(report: Report, allocations: tuple[Allocation, ...]) -> Iterator[tuple[int, str]]:
+def _wrong_list(
+    report: ReportLines, allocations: tuple[Allocation, ...]
+) -> Iterator[tuple[int, str]]:
     rows = [item for item in report.items if isinstance(item, ReportAllocation)]
     total = sum(a.size for a in allocations)
     cumulative = 0
@@ -237,7 +243,7 @@ def _counted(text: str) -> Counter[str]:
         depth += (sign in "([{") - (sign in ")]}")
         if sign == "," and depth == 0:
             found = _MANY.fullmatch(text[start:at].strip())
-            assert found is not None
+            assert found is not None, "the line was matched as a list of shapes before"
             counts[str(parse_shape(found[2]) or found[2])] += int(found[1] or 1)
             start = at + 1
     return counts

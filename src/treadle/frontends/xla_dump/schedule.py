@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module, instructions_of
-from treadle.frontends.xla_dump.model import Dump
+from treadle.frontends.xla_dump.model import XlaDump
 
 MAX_DEPTH = 200
 CONTROL = ("while", "conditional", "async-start")
 
 
 @dataclass(frozen=True)
-class Schedule:
+class HloSchedule:
     """Times of instructions, and what borders of computations mean for values."""
 
     sequence: tuple[str, ...]
@@ -45,7 +45,7 @@ class Schedule:
     """(time, name in the dump, name in the HLO text) where the two orders differ first."""
 
 
-def schedule_of(dump: Dump) -> Schedule | None:
+def schedule_of(dump: XlaDump) -> HloSchedule | None:
     """The schedule of a dump, from its HLO text where that is there; None without live ranges."""
     if not dump.live:
         return None
@@ -59,12 +59,12 @@ def schedule_of(dump: Dump) -> Schedule | None:
     return found
 
 
-def schedule_of_text(module: Module) -> Schedule:
+def schedule_of_text(module: Module) -> HloSchedule:
     """The schedule that the text of a scheduled module is."""
     return _from_module(module, None)
 
 
-def _is_abridged(schedule: Schedule, printed: tuple[str, ...]) -> bool:
+def _is_abridged(schedule: HloSchedule, printed: tuple[str, ...]) -> bool:
     """Whether the HLO text only leaves some instructions out, in an order that is the same.
 
     XLA writes asynchronous operations in short (`fusion-start`), without what they wrap.
@@ -122,7 +122,7 @@ class _Flattening:
         self.order = [by_name[name] for name in printed]
 
 
-def _from_module(module: Module, printed: tuple[str, ...] | None) -> Schedule:
+def _from_module(module: Module, printed: tuple[str, ...] | None) -> HloSchedule:
     flat = _Flattening(module)
     flat.run(module.entry)
     if printed is not None:
@@ -143,7 +143,7 @@ def _from_module(module: Module, printed: tuple[str, ...] | None) -> Schedule:
             inner = [i.name for i in body.instructions if i.opcode == "parameter"]
             bodies.update({one.name: inner[0]} if inner else {})
     entry = module.entry
-    return Schedule(
+    return HloSchedule(
         sequence=names,
         time={name: t for t, name in enumerate(names)},
         root_end=roots,
@@ -170,8 +170,8 @@ def _first_clash(printed: tuple[str, ...], names: tuple[str, ...]) -> tuple[int,
     return clash
 
 
-def _from_texts(dump: Dump) -> Schedule:
-    assert dump.live is not None
+def _from_texts(dump: XlaDump) -> HloSchedule:
+    assert dump.live is not None, "a schedule from texts needs the part with live ranges"
     sequence = dump.live.sequence
     opcode = {name: one.opcode for name, one in dump.derive(instructions_of).items()}
     time = {name: t for t, name in enumerate(sequence)}
@@ -185,7 +185,7 @@ def _from_texts(dump: Dump) -> Schedule:
     calls = _probable_calls(dump, opcode)
     is_exact = not any(opcode.get(name) in CONTROL for name in sequence)
     root = _probable_root(dump, time)
-    return Schedule(
+    return HloSchedule(
         sequence=sequence,
         time=time,
         root_end={} if root is None else {root: len(sequence)},
@@ -199,7 +199,7 @@ def _from_texts(dump: Dump) -> Schedule:
     )
 
 
-def _probable_root(dump: Dump, time: Mapping[str, int]) -> str | None:
+def _probable_root(dump: XlaDump, time: Mapping[str, int]) -> str | None:
     """The last instruction through which the value in the output allocation flows as a whole."""
     outputs = {
         one.value.place
@@ -218,7 +218,7 @@ def _probable_root(dump: Dump, time: Mapping[str, int]) -> str | None:
     return dump.live.sequence[-1] if dump.live and dump.live.sequence else None
 
 
-def _probable_calls(dump: Dump, opcode: Mapping[str, str]) -> set[str]:
+def _probable_calls(dump: XlaDump, opcode: Mapping[str, str]) -> set[str]:
     """Calls define no value, so their text is not in a dump; they are known by what they are not.
 
     What else defines no value takes an operand apart (and shows its index) or passes it on.

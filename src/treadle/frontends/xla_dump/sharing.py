@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from treadle.frontends.xla_dump.model import Assigned, Dump, Place, ShapeIndex, UsedValue
+from treadle.frontends.xla_dump.model import Assigned, HloPosition, ShapeIndex, UsedValue, XlaDump
 
 Key = tuple[int, int, int]
 """Allocation, offset, size."""
@@ -27,11 +27,11 @@ Key = tuple[int, int, int]
 class Sharing:
     """Groups of values that keep one place, each under the name of its first value."""
 
-    def __init__(self, dump: Dump) -> None:
+    def __init__(self, dump: XlaDump) -> None:
         self.dump = dump
         self.used = {one.value.place: one for one in dump.used}
-        self.at: dict[Place, Key] = {}
-        self.parent: dict[Place, Place] = {}
+        self.at: dict[HloPosition, Key] = {}
+        self.parent: dict[HloPosition, HloPosition] = {}
         places: dict[Key, list[Assigned]] = {}
         for allocation, one in dump.assigned():
             if one.value.place in dump.range_of:
@@ -42,22 +42,22 @@ class Sharing:
             self._touching(values)
         self._forced(places)
 
-    def group_of(self, place: Place) -> Place:
+    def group_of(self, place: HloPosition) -> HloPosition:
         """The value that stands for all values in the place of this one."""
         while (up := self.parent.get(place, place)) != place:
             self.parent[place] = place = self.parent.get(up, up)
         return place
 
-    def groups(self) -> dict[Place, list[Place]]:
+    def groups(self) -> dict[HloPosition, list[HloPosition]]:
         """Groups of at least two, by the value that stands for them."""
-        found: dict[Place, list[Place]] = {}
+        found: dict[HloPosition, list[HloPosition]] = {}
         for place in self.at:
             found.setdefault(self.group_of(place), []).append(place)
         return {leader: members for leader, members in found.items() if len(members) > 1}
 
-    def join(self, places: Iterable[Place]) -> None:
+    def join(self, places: Iterable[HloPosition]) -> None:
         """Keep these together as far as XLA's plan has them in one place."""
-        first: dict[Key, Place] = {}
+        first: dict[Key, HloPosition] = {}
         for place in places:
             key = self.at.get(place)
             if key is None:
@@ -95,7 +95,7 @@ class Sharing:
                 self.join([place for table in tables for place in table.get(index, ())])
 
 
-_Table = dict[str, dict[ShapeIndex, list[Place]]]
+_Table = dict[str, dict[ShapeIndex, list[HloPosition]]]
 
 
 def _indexed(used: Iterable[UsedValue]) -> tuple[_Table, _Table]:
@@ -113,9 +113,9 @@ def _indexed(used: Iterable[UsedValue]) -> tuple[_Table, _Table]:
     return at_position, by_use
 
 
-def _joins(dump: Dump) -> Iterator[tuple[str, list[str]]]:
+def _joins(dump: XlaDump) -> Iterator[tuple[str, list[str]]]:
     """Whiles and conditionals with the parameters and roots whose values they join."""
-    assert dump.module is not None
+    assert dump.module is not None, "joins are looked up in the text of the module"
     computations = dump.module.by_name()
     for computation in dump.module.computations:
         for one in computation.instructions:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from treadle.frontends.dumps import Finding
 from treadle.frontends.xla_dump.hlo import Computation, Instruction, Module
-from treadle.frontends.xla_dump.model import Finding
 from treadle.frontends.xla_dump.shapes import BITS, AnyShape, Shape
 
 TWICE, TOO_EARLY, UNKNOWN_WORD = "XLA005", "XLA017", "XLA018"
@@ -56,7 +56,7 @@ def _twice(what: str, names: Iterable[tuple[str, int]], file: str) -> Iterator[F
     for name, line in names:
         if name in first:
             message = f"{what} {name} stands here a second time, first in line {first[name]}"
-            yield Finding(TWICE, message, file, line)
+            yield Finding(TWICE, message, line, file=file)
             return
         first[name] = line
 
@@ -70,7 +70,7 @@ def _names(computation: Computation, file: str) -> Iterator[Finding]:
         for name in one.operands if one.opcode not in ("parameter", "constant") else ():
             if name in all_names and name not in known:
                 message = f"{one.name} takes {name}, which is defined only after it"
-                yield Finding(TOO_EARLY, message, file, one.line)
+                yield Finding(TOO_EARLY, message, one.line, file=file)
                 return
         known.add(one.name)
 
@@ -79,14 +79,14 @@ def _words(computation: Computation, file: str) -> Iterator[Finding]:
     for one in computation.instructions:
         if not is_opcode(one.opcode):
             message = f"{one.name}: there is no instruction '{one.opcode}'"
-            yield Finding(UNKNOWN_WORD, message, file, one.line)
+            yield Finding(UNKNOWN_WORD, message, one.line, file=file)
         unknown = next((e for e in _elements(one) if e not in ELEMENTS), None)
         if unknown is not None:
             message = f"{one.name}: there is no element type '{unknown}'"
-            yield Finding(UNKNOWN_WORD, message, file, one.line)
+            yield Finding(UNKNOWN_WORD, message, one.line, file=file)
         elif one.shape is None:
             message = f"{one.name}: the shape cannot be read"
-            yield Finding(UNKNOWN_WORD, message, file, one.line)
+            yield Finding(UNKNOWN_WORD, message, one.line, file=file)
 
 
 def is_opcode(name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from treadle.frontends.xla_dump.import_plan import alignment_of, arena_of
-from treadle.frontends.xla_dump.model import KINDS, Allocation, Assigned, Dump, Place
+from treadle.frontends.xla_dump.model import KINDS, Allocation, Assigned, HloPosition, XlaDump
 from treadle.frontends.xla_dump.replan import HOSTS, is_table
 from treadle.frontends.xla_dump.sharing import Sharing
 
@@ -14,7 +14,7 @@ LARGEST = 5
 
 
 @dataclass(slots=True)
-class Survey:
+class XlaSurvey:
     """Figures about one dump; what its missing parts would tell is left at zero or empty."""
 
     instructions: int = 0
@@ -42,9 +42,9 @@ class Survey:
     oddities: list[str] = field(default_factory=list)
 
 
-def survey(dump: Dump) -> Survey:
+def survey(dump: XlaDump) -> XlaSurvey:
     """The figures of a dump."""
-    s = Survey(values=len(dump.used) or sum(1 for _ in dump.assigned()))
+    s = XlaSurvey(values=len(dump.used) or sum(1 for _ in dump.assigned()))
     s.instructions = len(dump.live.sequence) if dump.live else 0
     for kind in KINDS:
         some = [a for a in dump.allocations if a.kind == kind]
@@ -58,7 +58,7 @@ def survey(dump: Dump) -> Survey:
     return s
 
 
-def _peaks(dump: Dump, sharing: Sharing, s: Survey) -> None:
+def _peaks(dump: XlaDump, sharing: Sharing, s: XlaSurvey) -> None:
     if dump.live is None:
         return
     everything = [one for _, one in dump.assigned()]
@@ -69,7 +69,7 @@ def _peaks(dump: Dump, sharing: Sharing, s: Survey) -> None:
         s.printed_peak_at, s.printed_peak = peak.moment, sum(row.size for row in peak.lines)
 
 
-def _bounds(dump: Dump, sharing: Sharing, s: Survey) -> None:
+def _bounds(dump: XlaDump, sharing: Sharing, s: XlaSurvey) -> None:
     if dump.live is None:
         return
     arena = arena_of(dump)
@@ -83,7 +83,7 @@ def _bounds(dump: Dump, sharing: Sharing, s: Survey) -> None:
             s.idle_in_hosts += _idle(dump, allocation, last)
 
 
-def _idle(dump: Dump, allocation: Allocation, last: int) -> int:
+def _idle(dump: XlaDump, allocation: Allocation, last: int) -> int:
     """Bytes of an output that nothing uses until the output itself is written."""
     before = [
         one.offset + one.size
@@ -94,13 +94,13 @@ def _idle(dump: Dump, allocation: Allocation, last: int) -> int:
 
 
 def _most(
-    dump: Dump, sharing: Sharing, values: Iterable[Assigned], alignment: int = 1
+    dump: XlaDump, sharing: Sharing, values: Iterable[Assigned], alignment: int = 1
 ) -> tuple[int, int]:
     """The most bytes of these values that live at once, and the first moment they do.
 
     Values that keep one place count once. With an alignment all but the topmost are rounded up.
     """
-    slots: dict[Place, tuple[int, list[tuple[int, int]]]] = {}
+    slots: dict[HloPosition, tuple[int, list[tuple[int, int]]]] = {}
     for one in values:
         found = dump.range_of.get(one.value.place)
         if found:
@@ -134,7 +134,7 @@ def _highest(slots: Iterable[tuple[int, list[tuple[int, int]]]]) -> tuple[int, i
     return best, moment
 
 
-def _contents(dump: Dump, s: Survey) -> None:
+def _contents(dump: XlaDump, s: XlaSurvey) -> None:
     values = [one for _, one in dump.assigned()]
     ordered = sorted(values, key=lambda one: (-one.size, one.value.id))
     s.largest = [(str(one.value.place).removesuffix("{}"), one.size) for one in ordered[:LARGEST]]

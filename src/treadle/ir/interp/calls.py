@@ -52,7 +52,7 @@ class CallContext:
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of a buffer."""
-        return self._memory.window(name).sizes
+        return self._memory.layout(name).sizes
 
     def dtype_of(self, name: str) -> DType:
         """The element type of a buffer."""

@@ -75,7 +75,7 @@ def run(
         for name in program.inputs:
             memory.define(name)
         for name, array in arrays.items():
-            check_shape(program.by_name[name], memory.window(name).sizes, array)
+            check_shape(program.by_name[name], memory.layout(name).sizes, array)
             memory.tensor(name)[...] = array
         for op in program.leaves:
             RUNNERS[type(op)](op, memory, externs or {})

@@ -8,7 +8,6 @@ of the type that is asked for. Memory nobody has written is poisoned.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,30 +15,9 @@ from treadle.index import Symbol
 from treadle.ir.interp.bindings import number
 from treadle.ir.interp.dtypes import NUMPY_TYPES, Array, poison
 from treadle.ir.interp.errors import RunError
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Program
 from treadle.ir.types import Buffer, BufferKind
-
-
-class Window(NamedTuple):
-    """A layout with every size known."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    @property
-    def lowest(self) -> int:
-        """The smallest storage index of an element."""
-        steps = zip(self.sizes, self.strides, strict=True)
-        return self.offset + sum((n - 1) * s for n, s in steps if s < 0)
-
-    @property
-    def span(self) -> int:
-        """One more than the largest storage index of an element (the offset if there is none)."""
-        if 0 in self.sizes:
-            return self.offset
-        steps = zip(self.sizes, self.strides, strict=True)
-        return self.offset + sum((n - 1) * s for n, s in steps if s > 0) + 1
 
 
 class Memory:
@@ -51,29 +29,29 @@ class Memory:
         self.tuples: dict[str, tuple[Array, ...]] = {}
         self._poisoned = poisoned
         self._rows: dict[str, Array] = {}
-        self._windows: dict[str, Window] = {}
+        self._layouts: dict[str, PlacedLayout] = {}
         self._defined: set[str] = set()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called `name`."""
         return self.program.by_name[name]
 
-    def window(self, name: str) -> Window:
+    def layout(self, name: str) -> PlacedLayout:
         """The layout of a buffer in numbers."""
-        if name not in self._windows:
+        if name not in self._layouts:
             layout, where = self.buffer(name).layout, f"buffer '{name}'"
             sizes = tuple(number(n, self.sizes, where) for n in layout.sizes)
             strides = tuple(number(n, self.sizes, where) for n in layout.strides)
             offset = number(layout.offset, self.sizes, where)
-            self._windows[name] = Window(sizes, strides, offset)
-        return self._windows[name]
+            self._layouts[name] = PlacedLayout(sizes, strides, offset)
+        return self._layouts[name]
 
     # -- seeing the bytes ------------------------------------------------------------------
     def elements(self, name: str) -> Array:
         """The whole storage as elements of the type of buffer `name`; writing changes it."""
         root = self.program.storage_of(name)
         if root not in self._rows:
-            count = self.window(root).span
+            count = self.layout(root).span
             row = np.zeros(count, NUMPY_TYPES[self.buffer(root).dtype])
             self._rows[root] = row
             self._fill(root, row)
@@ -86,7 +64,7 @@ class Memory:
 
     def tensor(self, name: str) -> Array:
         """The elements of buffer `name` in its shape; writing changes the storage."""
-        row, at = self.elements(name), self.window(name)
+        row, at = self.elements(name), self.layout(name)
         if 0 in at.sizes:
             return np.zeros(at.sizes, row.dtype)
         if at.lowest < 0 or at.span > row.size:

@@ -89,11 +89,11 @@ def _bounds_complaint(
 
 
 def _load(run: BodyRun, stmt: Stmt, at: int) -> Value:
-    name = str(stmt.attrs[0])
+    name = stmt.buffer
     run.memory.require(name, run.name)
     row = run.memory.elements(name)
     complain = _bounds_complaint(run, stmt, name, row.size)
-    found = access.gather(row, run.index(stmt.attrs[1]), run.mask, complain)
+    found = access.gather(row, run.index(stmt.address), run.mask, complain)
     # Bytes other than 0 and 1 may come from a view of another type.
     return found.view(np.uint8) != 0 if found.dtype == np.bool_ else found
 
@@ -102,9 +102,9 @@ def _bucketize(run: BodyRun, stmt: Stmt, at: int) -> Value:
     name, size, right, _ = stmt.attrs
     name = str(name)
     run.memory.require(name, run.name)
-    row, window = run.memory.elements(name), run.memory.window(name)
-    step = window.strides[-1] if window.strides else 1
-    index = window.offset + step * np.arange(int(run.index(size).flat[0]))
+    row, layout = run.memory.elements(name), run.memory.layout(name)
+    step = layout.strides[-1] if layout.strides else 1
+    index = layout.offset + step * np.arange(int(run.index(size).flat[0]))
     borders = access.gather(row, index, None, _bounds_complaint(run, stmt, name, row.size, False))
     value, given = run.single(stmt.args[0]), run.type_of(stmt.args[0])
     common = promote(given, run.memory.buffer(name).dtype)
@@ -115,12 +115,12 @@ def _bucketize(run: BodyRun, stmt: Stmt, at: int) -> Value:
 
 
 def _reduce(run: BodyRun, stmt: Stmt, at: int) -> Value:
-    kind, to = str(stmt.attrs[0]), run.types[at]
+    kind, to = str(stmt.attr("kind")), run.types[at]
     rows = run.rows([run.single(a) for a in stmt.args])
     if kind in NEEDS_AN_ELEMENT and rows[0].shape[-1] == 0:
         run.fail("RUN009", f"{kind} over no elements has no answer", stmt)
     to = to[0] if isinstance(to, tuple) else to
-    assert to is not None
+    assert to is not None, "a reduction has a type"
     found = REDUCERS[kind](rows, to)
     if isinstance(found, tuple):
         return tuple(run.reduced(x) for x in found)
@@ -129,7 +129,7 @@ def _reduce(run: BodyRun, stmt: Stmt, at: int) -> Value:
 
 def _reduce_part(run: BodyRun, stmt: Stmt, at: int) -> Value:
     """A reduction over some inner loops: those become the last axis, the others stay."""
-    kind, to, over = str(stmt.attrs[0]), run.types[at], stmt.attr("over")
+    kind, to, over = str(stmt.attr("kind")), run.types[at], stmt.attr("over")
     assert isinstance(over, Expr)
     first = len(run.points)
     axes = [first + k for k, v in enumerate(run.body.reduce.vars) if v in over.free]
@@ -145,7 +145,7 @@ def _reduce_part(run: BodyRun, stmt: Stmt, at: int) -> Value:
     if kind in NEEDS_AN_ELEMENT and rows[0].shape[-1] == 0:
         run.fail("RUN009", f"{kind} over no elements has no answer", stmt)
     to = to[0] if isinstance(to, tuple) else to
-    assert to is not None
+    assert to is not None, "a reduction has a type"
     found = REDUCERS[kind](rows, to)
     if isinstance(found, tuple):
         return tuple(np.expand_dims(x, axes) for x in found)
@@ -155,12 +155,13 @@ def _reduce_part(run: BodyRun, stmt: Stmt, at: int) -> Value:
 def _scan(run: BodyRun, stmt: Stmt, at: int) -> Value:
     types = [run.type_of(a) for a in stmt.args]
     rows = run.rows([run.single(a) for a in stmt.args])
-    if stmt.attrs[0] == "region":
+    combine = str(stmt.attr("combine"))
+    if combine == "region":
         found = _fold(run, stmt, at, rows)
-    elif stmt.attrs[0] == "unknown":
+    elif combine == "unknown":
         run.fail("RUN008", "how this scan combines values is not known", stmt)
     else:
-        found = SCANNERS[str(stmt.attrs[0])](rows, types)
+        found = SCANNERS[combine](rows, types)
     results = tuple(run.unrolled(x) for x in found)
     return results if len(results) > 1 else results[0]
 
@@ -187,12 +188,12 @@ def _fold(run: BodyRun, stmt: Stmt, at: int, rows: Sequence[Array]) -> tuple[Arr
 def _sort(run: BodyRun, stmt: Stmt, at: int) -> Value:
     types = [run.type_of(a) for a in stmt.args]
     rows = run.rows([run.single(a) for a in stmt.args])
-    found = tuple(run.unrolled(x) for x in sort(rows, types, bool(stmt.attrs[0])))
+    found = tuple(run.unrolled(x) for x in sort(rows, types, bool(stmt.attr("descending"))))
     return found if len(found) > 1 else found[0]
 
 
 def _get(run: BodyRun, stmt: Stmt, at: int) -> Value:
-    source, position = run.values[stmt.args[0]], stmt.attrs[0]
+    source, position = run.values[stmt.args[0]], stmt.attr("position")
     assert isinstance(source, tuple)
     assert isinstance(position, int)
     return source[position]
@@ -203,11 +204,11 @@ def _masked(run: BodyRun, stmt: Stmt, at: int) -> Value:
     run.mask = mask if outer is None else outer & mask
     (inner,) = run.block(stmt.region, at + 1)
     run.mask = outer
-    return np.where(mask, inner, run.literal(stmt.attrs[0], run.type_of(at)))
+    return np.where(mask, inner, run.literal(stmt.attr("other"), run.type_of(at)))
 
 
 def _param(run: BodyRun, stmt: Stmt, at: int) -> Value:
-    position = stmt.attrs[0]
+    position = stmt.attr("position")
     assert isinstance(position, int)
     return run.params[-1][position]
 
@@ -218,14 +219,14 @@ def _inline_asm(run: BodyRun, stmt: Stmt, at: int) -> NoReturn:
 
 STATEMENTS: Mapping[str, Callable[[BodyRun, Stmt, int], Value]] = {
     **dict.fromkeys(POINTWISE, _pointwise),
-    "constant": lambda run, stmt, at: run.literal(stmt.attrs[0], run.type_of(at)),
+    "constant": lambda run, stmt, at: run.literal(stmt.attr("value"), run.type_of(at)),
     "cast": lambda run, stmt, at: convert(run.single(stmt.args[0]), run.type_of(at)),
     "bitcast": _bitcast,
     "floor_to_int": _to_int(np.floor),
     "ceil_to_int": _to_int(np.ceil),
     "trunc_to_int": _to_int(np.trunc),
     "round_to_int": _to_int(np.rint),
-    "index": lambda run, stmt, at: convert(run.index(stmt.attrs[0]), run.type_of(at)),
+    "index": lambda run, stmt, at: convert(run.index(stmt.attr("expr")), run.type_of(at)),
     "indirect": _indirect,
     "load": _load,
     "bucketize": _bucketize,
@@ -251,7 +252,7 @@ STATEMENTS: Mapping[str, Callable[[BodyRun, Stmt, int], Value]] = {
 
 
 def _store(run: BodyRun, stmt: Stmt, at: int) -> None:
-    name, mode = str(stmt.attrs[0]), str(stmt.attrs[2])
+    name, mode = stmt.buffer, stmt.mode
     if run.mask is not None or run.params:
         run.fail("RUN008", "a region cannot store", stmt)
     dtype = run.memory.buffer(name).dtype
@@ -259,7 +260,7 @@ def _store(run: BodyRun, stmt: Stmt, at: int) -> None:
         run.fail("RUN008", f"{mode} has no meaning for {dtype}", stmt)
     if mode != "plain":
         run.memory.require(name, run.name)
-    value, index = convert(run.single(stmt.args[0]), dtype), run.index(stmt.attrs[1])
+    value, index = convert(run.single(stmt.args[0]), dtype), run.index(stmt.address)
     varies = np.broadcast_shapes(value.shape, index.shape, (*run.points, *([1] * len(run.reduce))))
     row = run.memory.elements(name)
     index = np.broadcast_to(index, varies)
@@ -274,7 +275,7 @@ def _assert(run: BodyRun, stmt: Stmt, at: int) -> None:
         holds = holds | ~run.mask
     if not holds.all():
         point = tuple(int(k) for k in np.argwhere(~holds)[0])
-        run.fail("RUN007", f"assertion failed: {stmt.attrs[0]}", stmt, point)
+        run.fail("RUN007", f"assertion failed: {stmt.attr('message')}", stmt, point)
 
 
 EFFECTS: Mapping[str, Callable[[BodyRun, Stmt, int], None]] = {

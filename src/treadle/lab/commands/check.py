@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from treadle.core.errors import InputError
 from treadle.lab.help import ANY_FILE
-from treadle.lab.loading import Loaded, load
+from treadle.lab.loading import LoadedFile, load
 from treadle.lab.output import emit
 from treadle.lab.summary import summarise
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check each file; the exit code says whether all are fine, 2 if one cannot be read."""
     start = time.perf_counter()
-    files: list[Loaded] = []
+    files: list[LoadedFile] = []
     unreadable: list[str] = []
     for path in args.files:
         try:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     return 2 if unreadable else 0 if ok else 1
 
 
-def _json(one: Loaded) -> dict[str, object]:
+def _json(one: LoadedFile) -> dict[str, object]:
     found: dict[str, object] = {"file": one.path, "kind": one.kind, "ops": one.ops}
     if one.program is not None and not one.is_dump and not one.errors:
         found |= summarise(one.program).to_json()
@@ -56,7 +56,7 @@ def _json(one: Loaded) -> dict[str, object]:
     return {**found, "errors": list(one.errors), "notes": list(one.notes)}
 
 
-def _lines(one: Loaded) -> Iterator[str]:
+def _lines(one: LoadedFile) -> Iterator[str]:
     state = "ok" if not one.errors else "FAILED"
     count = f", {one.ops} operations" if one.ops or one.program is not None else ""
     yield f"{one.path}: {state}{count}{one.about}"

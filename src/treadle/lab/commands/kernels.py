@@ -26,7 +26,7 @@ from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 
 
-class Row(NamedTuple):
+class KernelRow(NamedTuple):
     """One kernel or call: what it runs, what it moves, how long it takes."""
 
     name: str
@@ -95,12 +95,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(program: Program, op: Operation, model: Roofline, nests: int) -> Row:
+def _row(program: Program, op: Operation, model: Roofline, nests: int) -> KernelRow:
     work = work_of(program, op)
     ran: list[str] = []
     for leaf in op.leaves:
         ran.extend(leaf.runs if isinstance(leaf, Nest) else (leaf.name,))
-    return Row(
+    return KernelRow(
         name=op.name,
         kind=op.shape if isinstance(op, Kernel) else type(op).__name__.lower(),
         ops=tuple(dict.fromkeys(ran)),
@@ -111,7 +111,7 @@ def _row(program: Program, op: Operation, model: Roofline, nests: int) -> Row:
     )
 
 
-def _shown(rows: list[Row], only: str | None) -> list[Row]:
+def _shown(rows: list[KernelRow], only: str | None) -> list[KernelRow]:
     found = [r for r in rows if only is None or r.name == only]
     if only is not None and not found:
         notes = suggestion_notes(only, [r.name for r in rows], "kernels")
@@ -119,7 +119,7 @@ def _shown(rows: list[Row], only: str | None) -> list[Row]:
     return found
 
 
-def _lines(program: Program, shown: list[Row], only: str | None) -> Iterator[str]:
+def _lines(program: Program, shown: list[KernelRow], only: str | None) -> Iterator[str]:
     cells = [
         (r.name, r.kind, len(r.ops), r.nests, human_bytes(r.bytes_loaded),
          human_bytes(r.bytes_stored), r.predicted_us)

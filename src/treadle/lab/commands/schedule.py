@@ -16,7 +16,7 @@ from treadle.ir.effects import runs
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.lab.given_or_new import (
-    Choice,
+    ScheduleChoice,
     Worse,
     choose,
     explain_worse,
@@ -105,7 +105,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _worse(
-    choice: Choice, given: Program, program: Program, options: Options, data: dict[str, object]
+    choice: ScheduleChoice,
+    given: Program,
+    program: Program,
+    options: Options,
+    data: dict[str, object],
 ) -> list[Worse]:
     """What is worse than in the file's own schedule, with a policy that would not do it."""
     accounting = ACCOUNTINGS[options.accounting]

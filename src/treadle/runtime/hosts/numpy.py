@@ -177,7 +177,7 @@ class CompiledProgram:
 
     def _lies_in_place(self, memory: PlacedMemory, name: str, tensor: TensorAdapter) -> bool:
         """Whether a tensor can serve as the storage of an input just as it is."""
-        window = memory.window(name)
+        window = memory.layout(name)
         is_whole = self.program.storage_of(name) == name and window.offset == 0
         if not is_whole or window.lowest < 0 or 0 in window.sizes:
             return False
@@ -197,7 +197,7 @@ class CompiledProgram:
         arrays = as_arrays(self.program, inputs)
         memory = PlacedMemory(self.program, bind_sizes(self.program, arrays, sizes or {}), poison)
         for name, array in arrays.items():
-            check_shape(self.program.by_name[name], memory.window(name).sizes, array)
+            check_shape(self.program.by_name[name], memory.layout(name).sizes, array)
         return memory
 
     @property

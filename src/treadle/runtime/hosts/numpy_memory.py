@@ -20,7 +20,7 @@ class PlacedMemory(Memory):
 
     def nbytes(self, storage: str) -> int:
         """The bytes a storage needs."""
-        return self.window(storage).span * self.buffer(storage).dtype.itemsize
+        return self.layout(storage).span * self.buffer(storage).dtype.itemsize
 
     def put(self, storage: str, raw: Array, is_fresh: bool = True) -> None:
         """Let a storage lie in the given bytes; poisoned, if asked for, where nobody else is."""

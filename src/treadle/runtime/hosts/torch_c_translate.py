@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from treadle.codegen.host_c.instructions import (
+    AdoptedTensor,
     Allocate,
     CallBack,
     CallLibrary,
@@ -26,19 +27,19 @@ from treadle.codegen.host_c.instructions import (
     LibraryArg,
     ListArg,
     LookAt,
-    Made,
     MaskArg,
     NumberArg,
     OptionalArg,
     OptionalListArg,
     PlaceIn,
     RunKernels,
-    Shape,
+    TensorShape,
     ViewArg,
     WholeArg,
 )
 from treadle.codegen.host_c.render import BACK_AT, NEEDED
 from treadle.index import Symbol
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Call, Ref
 from treadle.memory.problem import ARENA
 from treadle.runtime.device_memory import Role, Span
@@ -53,7 +54,7 @@ from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.library_calls import Hole, LibraryCall, ViewHole
-from treadle.runtime.placed_layout import PlacedLayout, layout_at, number_at
+from treadle.runtime.placed_layout import layout_at, number_at
 from treadle.runtime.signature import Signature, TensorResult
 
 MOST_FUNCTIONS = 16
@@ -111,7 +112,7 @@ class Translation:
         names = dict.fromkeys([*kernel_storages, *self.memory.lives, ARENA])
         self.slots = {name: k for k, name in enumerate(names)}
         self.handles: dict[str, int] = {}
-        self.views: dict[tuple[int, int, Shape], int] = {}
+        self.views: dict[tuple[int, int, TensorShape], int] = {}
         self.functions: dict[str, int] = {}
         self.back: dict[int, Back] = {}
         self.base = BACK_AT + 1 + MOST_FUNCTIONS
@@ -128,14 +129,16 @@ class Translation:
             self.numbers.extend(values)
         return self._known[values]
 
-    def sized(self, sizes: Sequence[int], strides: Sequence[int], element: torch.dtype) -> Shape:
+    def sized(
+        self, sizes: Sequence[int], strides: Sequence[int], element: torch.dtype
+    ) -> TensorShape:
         """A shape whose numbers are in the table."""
         code = type_code(element)
         if code is None:
             raise NotInC(f"the C interface has no element type {element}")
-        return Shape(len(sizes), self.at(*sizes, *strides, code))
+        return TensorShape(len(sizes), self.at(*sizes, *strides, code))
 
-    def shape_of(self, name: str) -> Shape:
+    def shape_of(self, name: str) -> TensorShape:
         """The shape of a storage."""
         layout = self.layouts[name]
         return self.sized(layout.sizes, layout.strides, self._element(name))
@@ -300,10 +303,10 @@ class Translation:
         given = [n for n in names if n not in by_torch]
         self.back[k] = Back(tuple(given), reason)
         views = [GivenView(self.slots[n], self.shape_of(n)) for n in given]
-        made = [Made(self._handle(n), self.slots[n], self.shape_of(n)) for n in by_torch]
+        made = [AdoptedTensor(self._handle(n), self.slots[n], self.shape_of(n)) for n in by_torch]
         return CallBack(tuple(views), tuple(made), k)
 
-    def _made(self, call: LibraryCall, op: Call) -> Iterator[Made | None]:
+    def _made(self, call: LibraryCall, op: Call) -> Iterator[AdoptedTensor | None]:
         assert call.function in MAKING, "a function that writes gives nothing"
         names = dict(zip([position for position, _, _ in call.results], op.writes, strict=True))
         function: Any = call.function
@@ -312,7 +315,7 @@ class Translation:
             if name is None or name not in self.memory.lives:
                 yield None
             else:
-                yield Made(self._handle(name), self.slots[name], self.shape_of(name))
+                yield AdoptedTensor(self._handle(name), self.slots[name], self.shape_of(name))
 
     # -- arguments -------------------------------------------------------------------------
     def _arg(self, about: Any, value: Any, op: Call) -> LibraryArg:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from treadle.codegen.c.unit import ERROR_LENGTH
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.memory.from_program import CPU_ALIGNMENT
 from treadle.memory.problem import ARENA
 from treadle.runtime.device_memory import DeviceMemory, Role
@@ -26,7 +27,6 @@ from treadle.runtime.hosts.torch_tensors import (
     storage_key,
 )
 from treadle.runtime.launch_shape import LaunchShape
-from treadle.runtime.placed_layout import PlacedLayout
 
 
 class RunMemory:
@@ -48,7 +48,7 @@ Action = Callable[[RunMemory], None]
 """Something a host does in a run."""
 
 
-class Suballocation(NamedTuple):
+class PooledStorage(NamedTuple):
     """One storage in a pool."""
 
     name: str
@@ -74,9 +74,9 @@ class TensorMemory:
         self.shape, self.plan, self.layouts, self.place = shape, plan, layouts, place
         self.lets_inputs_go = lets_inputs_go
         seen = shape.seen_by_calls | shape.outputs
-        self.pools: dict[str, list[Suballocation]] = {
+        self.pools: dict[str, list[PooledStorage]] = {
             pool: [
-                Suballocation(n, plan.places[n].offset, place(n), n in seen, n in shape.outputs)
+                PooledStorage(n, plan.places[n].offset, place(n), n in seen, n in shape.outputs)
                 for n in names
             ]
             for pool, names in plan.suballocations.items()
@@ -180,7 +180,7 @@ class TensorMemory:
         tensor = torch.empty_strided(sizes, strides, dtype=self.element(name))
         self.put(memory, name, tensor)
 
-    def _move_in(self, memory: RunMemory, inside: list[Suballocation], tensor: Any) -> None:
+    def _move_in(self, memory: RunMemory, inside: list[PooledStorage], tensor: Any) -> None:
         base, addresses = tensor.data_ptr(), memory.addresses
         known: dict[Any, Any] = {tensor.dtype: tensor}
         for name, offset, at, is_seen, _ in inside:

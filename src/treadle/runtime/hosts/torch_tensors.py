@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.types import DType
-from treadle.runtime.placed_layout import PlacedLayout
 
 TORCH_TYPES: Mapping[DType, torch.dtype] = {d: getattr(torch, d.torch_name) for d in DType}
 

@@ -7,7 +7,7 @@ block of another adds nothing where it is born: the other one is counted there.
 
 from __future__ import annotations
 
-from treadle.schedule.ordering.steps import Held, Steps
+from treadle.schedule.ordering.steps import Steps, StepStorage
 
 LARGEST = 6000
 """Beyond this many steps only operands are counted: reachability would cost too much."""
@@ -34,7 +34,7 @@ def lower_bound(steps: Steps) -> int:
     return always + max(need)
 
 
-def _may_add_nothing(steps: Steps, h: Held, step: int) -> bool:
+def _may_add_nothing(steps: Steps, h: StepStorage, step: int) -> bool:
     return h.producer == step and h.name in steps.movable
 
 

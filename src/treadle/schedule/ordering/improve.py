@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from treadle.schedule.ordering.measure import Walk, recounted, walk_of
-from treadle.schedule.ordering.steps import Held, Steps
+from treadle.schedule.ordering.measure import MeasuredOrder, measured, recounted
+from treadle.schedule.ordering.steps import Steps, StepStorage
 
 Score: TypeAlias = tuple[int, int, int]
 """The peak, how many steps reach it, and the area close below it."""
@@ -25,7 +25,7 @@ WIDEST = 400
 
 
 @dataclass
-class Budget:
+class OrderingBudget:
     """Seconds and tries that may still be spent; None means no limit."""
 
     seconds: float | None = 2.0
@@ -52,18 +52,18 @@ class Change(NamedTuple):
     score: Score
 
 
-def improved(steps: Steps, order: list[int], budget: Budget, bound: int) -> list[int]:
+def improved(steps: Steps, order: list[int], budget: OrderingBudget, bound: int) -> list[int]:
     """An order whose peak is at most that of `order`."""
-    walk = walk_of(steps, order)
-    score = score_of(walk.curve)
+    now = measured(steps, order)
+    score = score_of(now.curve)
     while score[0] > bound:
-        found = _best_change(steps, walk, score, budget)
+        found = _best_change(steps, now, score, budget)
         if found is None:
             break
         low, high = found.low, found.low + len(found.part)
-        walk = walk_of(steps, [*walk.order[:low], *found.part, *walk.order[high:]])
+        now = measured(steps, [*now.order[:low], *found.part, *now.order[high:]])
         score = found.score
-    return walk.order
+    return now.order
 
 
 def score_of(curve: Sequence[int]) -> Score:
@@ -74,60 +74,66 @@ def score_of(curve: Sequence[int]) -> Score:
     return peak, high.count(peak), sum(high)
 
 
-def _best_change(steps: Steps, walk: Walk, score: Score, budget: Budget) -> Change | None:
-    at = walk.curve.index(score[0])
+def _best_change(
+    steps: Steps, now: MeasuredOrder, score: Score, budget: OrderingBudget
+) -> Change | None:
+    at = now.curve.index(score[0])
     best: Change | None = None
-    for h in _idle_at(steps, walk, at):
-        for moved in (_sunk(steps, walk, at, h), _hoisted(steps, walk, at, h)):
+    for h in _idle_at(steps, now, at):
+        for moved in (_sunk(steps, now, at, h), _hoisted(steps, now, at, h)):
             if moved is None:
                 continue
             if not budget.spend():
                 return best
             limit = score if best is None else best.score
             low, part = moved
-            curve = recounted(steps, walk, low, part, limit[0])
+            curve = recounted(steps, now, low, part, limit[0])
             if curve is None:
                 continue
-            rest = walk.curve[:low], walk.curve[low + len(part) :]
+            rest = now.curve[:low], now.curve[low + len(part) :]
             value = score_of([*rest[0], *curve, *rest[1]])
             if value < limit:
                 best = Change(low, part, curve, value)
     return best
 
 
-def _idle_at(steps: Steps, walk: Walk, at: int) -> list[Held]:
+def _idle_at(steps: Steps, now: MeasuredOrder, at: int) -> list[StepStorage]:
     """Storages alive at the peak that the step there does not touch, largest first."""
-    here, place = set(steps.touches[walk.order[at]]), walk.place
+    here, place = set(steps.touches[now.order[at]]), now.place
     found = []
     for k, h in enumerate(steps.held):
-        if walk.last[k] <= at or not h.bytes or h.producer is None or k in here:
+        if now.last[k] <= at or not h.bytes or h.producer is None or k in here:
             continue
         if place[h.producer] <= at:
             found.append(h)
     return sorted(found, key=lambda h: (-h.bytes, h.name))[:64]
 
 
-def _sunk(steps: Steps, walk: Walk, at: int, h: Held) -> tuple[int, list[int]] | None:
+def _sunk(
+    steps: Steps, now: MeasuredOrder, at: int, h: StepStorage
+) -> tuple[int, list[int]] | None:
     """The maker, and all before the peak that follow from it, right behind the peak."""
-    assert h.producer is not None
-    low = walk.place[h.producer]
-    cone = _cone([h.producer], steps.after, walk.place, low, at)
-    if cone is None or walk.order[at] in cone:
+    assert h.producer is not None, "only what is made by a step is moved"
+    low = now.place[h.producer]
+    cone = _cone([h.producer], steps.after, now.place, low, at)
+    if cone is None or now.order[at] in cone:
         return None
-    stretch = walk.order[low : at + 1]
+    stretch = now.order[low : at + 1]
     return low, [*[s for s in stretch if s not in cone], *[s for s in stretch if s in cone]]
 
 
-def _hoisted(steps: Steps, walk: Walk, at: int, h: Held) -> tuple[int, list[int]] | None:
+def _hoisted(
+    steps: Steps, now: MeasuredOrder, at: int, h: StepStorage
+) -> tuple[int, list[int]] | None:
     """All later users, and all behind the peak that they need, right before the peak."""
     if not h.ends:
         return None
-    later = [u for u in h.users if walk.place[u] > at]
-    high = max([walk.place[u] for u in later], default=at)
-    cone = _cone(later, steps.before, walk.place, at, high)
-    if cone is None or walk.order[at] in cone:
+    later = [u for u in h.users if now.place[u] > at]
+    high = max([now.place[u] for u in later], default=at)
+    cone = _cone(later, steps.before, now.place, at, high)
+    if cone is None or now.order[at] in cone:
         return None
-    stretch = walk.order[at : high + 1]
+    stretch = now.order[at : high + 1]
     return at, [*[s for s in stretch if s in cone], *[s for s in stretch if s not in cone]]
 
 

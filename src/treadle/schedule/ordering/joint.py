@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from treadle.analysis.liveness import Policy
+from treadle.analysis.liveness import LivenessPolicy
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.ir.program import Program
@@ -20,7 +20,7 @@ from treadle.memory.from_program import PlanOptions, problem_of
 from treadle.memory.problem import ARENA, Place, Plan
 from treadle.memory.validate import validated
 from treadle.schedule.ordering.bound import lower_bound
-from treadle.schedule.ordering.steps import Held, Steps, steps_of
+from treadle.schedule.ordering.steps import Steps, StepStorage, steps_of
 
 LARGEST = 60
 """More steps than this are refused: the question grows with their factorial."""
@@ -43,7 +43,7 @@ class JointPlan:
 def find_order_and_plan(
     program: Program,
     *,
-    policy: Policy | None = None,
+    policy: LivenessPolicy | None = None,
     alignment: int | None = None,
     seconds: float = 30.0,
     seed: int = 0,
@@ -59,7 +59,7 @@ def find_order_and_plan(
             f"{len(program.ops)} steps are too many to order and place together",
             notes=[f"at most {LARGEST}", "use find_order, then plan_program"],
         )
-    counted = replace(policy or Policy(), include_inputs=False, in_place=False)
+    counted = replace(policy or LivenessPolicy(), include_inputs=False, in_place=False)
     options = PlanOptions(alignment=alignment, outputs_in_arena=True)
     steps = steps_of(program, Options(), counted)
     unit = problem_of(program, policy=counted, options=options).alignment
@@ -113,7 +113,7 @@ def _solved(
     return order, places, int(-(-solver.BestObjectiveBound() // 1))
 
 
-def _life(model: Any, h: Held, times: list[Any], count: int) -> Any:
+def _life(model: Any, h: StepStorage, times: list[Any], count: int) -> Any:
     """The interval from the maker to behind the last user, or to the end."""
     start = model.NewConstant(0) if h.producer is None else times[h.producer]
     end = model.NewIntVar(0, count, f"end {h.name}")

@@ -9,7 +9,7 @@ from treadle.schedule.ordering.steps import Steps
 
 
 @dataclass(frozen=True)
-class Walk:
+class MeasuredOrder:
     """An order with where its steps stand, where storages end, and the bytes during each step."""
 
     order: list[int]
@@ -19,8 +19,8 @@ class Walk:
     curve: list[int]
 
 
-def walk_of(steps: Steps, order: list[int]) -> Walk:
-    """Walk an order once."""
+def measured(steps: Steps, order: list[int]) -> MeasuredOrder:
+    """Count one order from its first step to its last."""
     place = [0] * len(order)
     for k, step in enumerate(order):
         place[step] = k
@@ -34,12 +34,12 @@ def walk_of(steps: Steps, order: list[int]) -> Walk:
             last.append(len(order))
         if h.producer is None and last[-1] >= 0:
             alive += h.bytes
-    return Walk(order, place, last, _levels(steps, order, last, alive, None) or [])
+    return MeasuredOrder(order, place, last, _levels(steps, order, last, alive, None) or [])
 
 
 def curve_of(steps: Steps, order: list[int]) -> list[int]:
     """Bytes alive during each step, in order."""
-    return walk_of(steps, order).curve
+    return measured(steps, order).curve
 
 
 def peak_of(steps: Steps, order: list[int]) -> int:
@@ -48,7 +48,7 @@ def peak_of(steps: Steps, order: list[int]) -> int:
 
 
 def recounted(
-    steps: Steps, walk: Walk, low: int, part: Sequence[int], limit: int
+    steps: Steps, now: MeasuredOrder, low: int, part: Sequence[int], limit: int
 ) -> list[int] | None:
     """The bytes during each step of `part`, which stands in for as many steps from `low` on.
 
@@ -56,14 +56,14 @@ def recounted(
     before it and after it.
     """
     high = low + len(part)
-    before = walk.curve[low] - _allocated(steps, walk, low)
-    return _levels(steps, part, walk.last, before, limit, high)
+    before = now.curve[low] - _allocated(steps, now, low)
+    return _levels(steps, part, now.last, before, limit, high)
 
 
-def _allocated(steps: Steps, walk: Walk, at: int) -> int:
+def _allocated(steps: Steps, now: MeasuredOrder, at: int) -> int:
     """What the step at a place allocates in this order."""
-    step = walk.order[at]
-    taken = sum(steps.held[k].bytes for k in steps.givers[step] if walk.last[k] == at)
+    step = now.order[at]
+    taken = sum(steps.held[k].bytes for k in steps.givers[step] if now.last[k] == at)
     return steps.made[step] - taken
 
 

@@ -13,12 +13,12 @@ import time
 from dataclasses import dataclass
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.core.options import Options
 from treadle.ir.program import Grouped, Program
 from treadle.schedule.ordering.bound import lower_bound
 from treadle.schedule.ordering.construct import CONSTRUCTIONS
-from treadle.schedule.ordering.improve import Budget, improved
+from treadle.schedule.ordering.improve import OrderingBudget, improved
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps, steps_of
 
@@ -43,7 +43,7 @@ def find_order(
     *,
     seconds: float | None = 2.0,
     tries: int | None = None,
-    policy: Policy | None = None,
+    policy: LivenessPolicy | None = None,
 ) -> FoundOrder:
     """The best order found within the budget; deterministic if the budget is in tries.
 
@@ -80,7 +80,7 @@ def find_order(
 
 
 def _with_hand_overs(
-    program: Program, policy: Policy, best: dict[str, list[int]], tried: dict[str, int]
+    program: Program, policy: LivenessPolicy, best: dict[str, list[int]], tried: dict[str, int]
 ) -> dict[str, int]:
     """The peaks of the given order and of the best other, every hand-over counted.
 
@@ -105,7 +105,7 @@ def _improve(
         starts.append("given")
     for name in starts:
         share = None if seconds is None else seconds / len(starts)
-        budget = Budget(share, None if tries is None else tries // len(starts))
+        budget = OrderingBudget(share, None if tries is None else tries // len(starts))
         label = f"{name}, improved"
         best[label] = improved(steps, best[name], budget, bound)
         tried[label] = peak_of(steps, best[label])

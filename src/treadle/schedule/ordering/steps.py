@@ -8,13 +8,13 @@ from functools import cached_property
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import possible_pairs
-from treadle.analysis.liveness import Liveness, Policy
+from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.core.options import Options
 from treadle.ir.program import Operation, Program
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StepStorage:
     """A storage: who makes it (None: it is there from the start), and who touches it.
 
     `ends` is False for what is never freed.
@@ -39,7 +39,7 @@ class Steps:
     ops: tuple[Operation, ...]
     before: tuple[tuple[int, ...], ...]
     after: tuple[tuple[int, ...], ...]
-    held: tuple[Held, ...]
+    held: tuple[StepStorage, ...]
     gives: tuple[tuple[int, int], ...] = ()
     """(out, inp), as places in `held`: out takes over the block of inp where inp dies at its birth.
 
@@ -92,7 +92,7 @@ class Steps:
         return all(place[p] < place[s] for s in range(len(self)) for p in self.before[s])
 
 
-def steps_of(program: Program, options: Options, policy: Policy | None = None) -> Steps:
+def steps_of(program: Program, options: Options, policy: LivenessPolicy | None = None) -> Steps:
     """The top operations of a program as steps; memory counted as the options (or a policy) say.
 
     Blocks are handed over where the order lets them and sizes are equal: never less is counted
@@ -118,7 +118,7 @@ def steps_of(program: Program, options: Options, policy: Policy | None = None) -
             continue  # it lives in registers
         users = tuple(dict.fromkeys(step_of[u] for u in s.users))
         producer = None if s.producer is None else step_of[s.producer]
-        held.append(Held(s.name, s.bytes, producer, users, s.freeable))
+        held.append(StepStorage(s.name, s.bytes, producer, users, s.freeable))
     edges = tuple(map(tuple, before)), tuple(map(tuple, after))
     if not policy.in_place:
         return Steps(program.ops, *edges, tuple(held))
@@ -126,7 +126,7 @@ def steps_of(program: Program, options: Options, policy: Policy | None = None) -
 
 
 def _hand_overs(
-    program: Program, held: list[Held]
+    program: Program, held: list[StepStorage]
 ) -> tuple[tuple[tuple[int, int], ...], frozenset[str]]:
     """What `Steps.gives` and `Steps.movable` say of a program."""
     place = {h.name: k for k, h in enumerate(held)}

@@ -25,7 +25,7 @@ def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     for leaf in program.leaves:
         if leaf.name not in needed:
             ctx.journal.emit("step", action="drop-dead-op", args=[leaf.name])
-    order = _Order(program, needed)
+    order = _RemainingOrder(program, needed)
     return program.with_ops(tuple([order.of(op) for op in ops]))
 
 
@@ -41,7 +41,7 @@ def _kept(op: Operation, needed: set[str]) -> Operation | None:
     return op if same else replace(op, members=members)
 
 
-class _Order:
+class _RemainingOrder:
     """`after` without the operations that are gone: what they followed takes their place."""
 
     def __init__(self, program: Program, needed: set[str]) -> None:

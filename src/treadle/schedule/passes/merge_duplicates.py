@@ -27,6 +27,7 @@ from treadle.ir.program import (
     Ref,
     Wait,
 )
+from treadle.ir.rewrite import map_stmts
 from treadle.schedule.policy import policy_named
 
 
@@ -119,16 +120,13 @@ def _in_loop(op: Operation, renamed: dict[str, str]) -> Operation:
     assert isinstance(op, Loop)
     if renamed.keys().isdisjoint(effects(op).reads):
         return op
-    stmts = tuple([_in_stmt(s, renamed) for s in op.body.stmts])
-    return replace(op, body=replace(op.body, stmts=stmts))
 
+    def in_stmt(stmt: Stmt) -> Stmt:
+        if stmt.op in ("load", "bucketize") and stmt.buffer in renamed:
+            return stmt.with_attr("buffer", renamed[stmt.buffer])
+        return stmt
 
-def _in_stmt(stmt: Stmt, renamed: dict[str, str]) -> Stmt:
-    if stmt.region:
-        stmt = stmt._replace(region=tuple([_in_stmt(s, renamed) for s in stmt.region]))
-    if stmt.op in ("load", "bucketize") and stmt.attrs[0] in renamed:
-        return stmt._replace(attrs=(renamed[str(stmt.attrs[0])], *stmt.attrs[1:]))
-    return stmt
+    return replace(op, body=replace(op.body, stmts=map_stmts(op.body.stmts, in_stmt)))
 
 
 def _in_call(op: Operation, renamed: dict[str, str]) -> Operation:

@@ -30,7 +30,7 @@ MOST_COLUMNS = 16384
 
 
 @dataclass(frozen=True)
-class Side:
+class ReducingSide:
     """A kernel that reduces, with what it reads at every step."""
 
     op: Operation
@@ -50,8 +50,8 @@ class Mix:
     """Two kernels that might read their common data once."""
 
     board: Board
-    by_rows: Side
-    by_columns: Side
+    by_rows: ReducingSide
+    by_columns: ReducingSide
     shared: int
 
 
@@ -115,7 +115,7 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
     return _rebuilt(program, board, taken) if taken else program
 
 
-def _side(op: Operation, program: Program) -> Side | None:
+def _side(op: Operation, program: Program) -> ReducingSide | None:
     """The operation as a side of a mixed kernel, if it reduces and nothing else but loops."""
     if not isinstance(op, Loop | Fused) or not all(isinstance(x, Loop) for x in op.leaves):
         return None
@@ -136,25 +136,25 @@ def _side(op: Operation, program: Program) -> Side | None:
                 written.add(access.storage)
             elif access.storage not in written:
                 touch = Touch(access, leaf, program)
-                if touch.path is not None and hint(touch.level) == steps:
+                if touch.access_map is not None and hint(touch.level) == steps:
                     reads.setdefault(access.storage, []).append(touch)
         for at in leaf.body.walk():
             if at.stmt.op in ("reduce", "scan", "sort"):
-                kinds.add(str(at.stmt.attrs[0]) if at.stmt.op == "reduce" else at.stmt.op)
-    return Side(op, rows, steps, reads, frozenset(kinds))
+                kinds.add(str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else at.stmt.op)
+    return ReducingSide(op, rows, steps, reads, frozenset(kinds))
 
 
-def _pairs(sides: list[Side]) -> Iterator[tuple[int, Side, Side]]:
+def _pairs(sides: list[ReducingSide]) -> Iterator[tuple[int, ReducingSide, ReducingSide]]:
     """Sides that read common elements in different orders, with the bytes in common."""
-    readers: dict[tuple[str, object], list[Side]] = {}
+    readers: dict[tuple[str, object], list[ReducingSide]] = {}
     for side in sides:
         for storage, touches in side.reads.items():
             for t in touches:
-                assert t.path is not None
-                row = readers.setdefault((storage, as_set(t.path)), [])
+                assert t.access_map is not None, "only reads with an access map are kept"
+                row = readers.setdefault((storage, as_set(t.access_map)), [])
                 if side not in row:
                     row.append(side)
-    found: dict[tuple[str, str], tuple[int, Side, Side]] = {}
+    found: dict[tuple[str, str], tuple[int, ReducingSide, ReducingSide]] = {}
     for (storage, _), row in readers.items():
         for a, b in pairwise(row):
             if a.steps != b.steps or a.columns == b.columns:
@@ -167,13 +167,13 @@ def _pairs(sides: list[Side]) -> Iterator[tuple[int, Side, Side]]:
     yield from found.values()
 
 
-def _is_straight(side: Side) -> bool:
+def _is_straight(side: ReducingSide) -> bool:
     """Whether every step reads the element behind the one before."""
     for touches in side.reads.values():
         for t in touches:
-            assert t.path is not None
-            inner = t.path.domain.vars[-1] if len(t.path.domain) else None
-            stride = None if inner is None else t.path.stride(inner)
+            assert t.access_map is not None, "only reads with an access map are kept"
+            inner = t.access_map.domain.vars[-1] if len(t.access_map.domain) else None
+            stride = None if inner is None else t.access_map.stride(inner)
             if stride is not None and stride.value not in (0, 1):
                 return False
     return True

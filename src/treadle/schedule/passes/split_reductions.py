@@ -39,7 +39,7 @@ POINTS_PER_CORE = 8
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SplitCandidate:
     """A loop that might be cut."""
 
     op: Loop
@@ -63,7 +63,7 @@ class Candidate:
         return self.cost.machine(self.op.device).cores
 
 
-def has_few_points(c: Candidate) -> Verdict:
+def has_few_points(c: SplitCandidate) -> Verdict:
     """SPL001: fewer points than cores want, and far more steps than a launch is worth."""
     wanted = c.cores * c.policy.points_per_core
     few = c.points < wanted and c.steps >= 2 * LEAST_CHUNK
@@ -72,18 +72,18 @@ def has_few_points(c: Candidate) -> Verdict:
     return no("SPL001", points=c.points, wanted=wanted, steps=c.steps)
 
 
-def reduces_once(c: Candidate) -> Verdict:
+def reduces_once(c: SplitCandidate) -> Verdict:
     """SPL002: nothing needs the rows again once they are reduced."""
     return YES if reduced_once(c.op.body) else no("SPL002", operation=c.op.name)
 
 
-def combines_exactly(c: Candidate) -> Verdict:
+def combines_exactly(c: SplitCandidate) -> Verdict:
     """SPL003: partial results combine to the same bits."""
     types = infer_types(c.op.body, c.program.by_name)
     for at in c.op.body.walk():
         if at.stmt.op != "reduce" or at.number is None:
             continue
-        kind, to = str(at.stmt.attrs[0]), types[at.number]
+        kind, to = str(at.stmt.attr("kind")), types[at.number]
         element = to[0] if isinstance(to, tuple) else to
         rounds = kind in ("sum", "prod", "dot", "welford")
         if kind not in SPLITTABLE or (rounds and element is DType.F64):
@@ -91,12 +91,12 @@ def combines_exactly(c: Candidate) -> Verdict:
     return YES
 
 
-def can_be_cut(c: Candidate) -> Verdict:
+def can_be_cut(c: SplitCandidate) -> Verdict:
     """SPL004: the reduction loops have a known length that divides."""
     return YES if best_cut(c) is not None else no("SPL004", loops=str(c.op.body.reduce))
 
 
-def is_faster_in_two(c: Candidate) -> Verdict:
+def is_faster_in_two(c: SplitCandidate) -> Verdict:
     """SPL005: the cores that were idle save more time than the second launch costs."""
     cut = best_cut(c)
     if cut is None:
@@ -115,7 +115,7 @@ def is_faster_in_two(c: Candidate) -> Verdict:
 RULES = (has_few_points, reduces_once, combines_exactly, can_be_cut, is_faster_in_two)
 
 
-def best_cut(c: Candidate) -> Cut | None:
+def best_cut(c: SplitCandidate) -> Cut | None:
     """The fewest blocks that give every core enough points, else as many as are long enough."""
     reduce = c.op.body.reduce
     fitting = [(k.blocks(reduce), k) for k in cuts(reduce)]
@@ -147,7 +147,7 @@ def _split(program: Program, ctx: Ctx, policy: Policy) -> Program:
         if not isinstance(op, Loop) or not _reduces(op) or (on_cpu and policy.split != "always"):
             ops.append(op)
             continue
-        c = Candidate(op, program, policy, ctx.cost)
+        c = SplitCandidate(op, program, policy, ctx.cost)
         verdict = check_rules(RULES, c)
         cut = best_cut(c) if verdict else None
         if cut is not None:
@@ -182,7 +182,7 @@ def _joined(program: Program, ctx: Ctx, policy: Policy) -> Program:
                 continue
             found = as_one_stage(first, op, program.by_name[name], program)
             if found is not None and not has_few_points(
-                Candidate(found, program, policy, ctx.cost)
+                SplitCandidate(found, program, policy, ctx.cost)
             ):
                 new[op.name] = found
                 ctx.journal.emit("step", action="join-stages", args=[first.name, op.name])

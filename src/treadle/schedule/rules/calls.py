@@ -109,7 +109,7 @@ def makes_one_operand(p: Pair) -> Verdict:
 def _once(loops: KernelDraft, storage: str) -> bool:
     """Whether the loops store each element of the operand at one point."""
     stores = [t for t in loops.touches[storage] if t.is_write]
-    return all(t.path is not None and visits_once(t.path) for t in stores)
+    return all(t.access_map is not None and visits_once(t.access_map) for t in stores)
 
 
 def _used_only_by(p: Pair, storage: str, *kernels: KernelDraft) -> bool:

@@ -17,7 +17,7 @@ RULES: tuple[Callable[[Pair], Verdict], ...] = (
     *LIMIT_RULES,
     *DATA_RULES,
 )
-# A prologue runs wherever the call needs an element: its own points and walks do not matter.
+# A prologue runs wherever the call needs an element: its own points and access maps do not matter.
 PROLOGUE_RULES: tuple[Callable[[Pair], Verdict], ...] = (
     *KIND_RULES,
     *CALL_RULES,

@@ -39,7 +39,7 @@ def _meets(a: Touch, b: Touch) -> Verdict:
             return YES  # parts of one storage, as of a concatenation
         return no("FUS008", storage=a.storage, left=_shown(a), right=_shown(b))
     for store in (a, b):
-        if store.is_write and (store.path is None or not visits_once(store.path)):
+        if store.is_write and (store.access_map is None or not visits_once(store.access_map)):
             return no("FUS009", storage=a.storage, store=_shown(store), mode=store.mode)
     return YES
 
@@ -47,7 +47,7 @@ def _meets(a: Touch, b: Touch) -> Verdict:
 def _shown(t: Touch) -> str:
     if t.access.map is None:
         return "all of it"
-    return str(t.path if t.path is not None else t.access.map)
+    return str(t.access_map if t.access_map is not None else t.access.map)
 
 
 DATA_RULES = (shares_data, meets_at_one_point)

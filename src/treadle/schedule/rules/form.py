@@ -39,7 +39,7 @@ def spaces_agree(p: Pair) -> Verdict:
 
 def reduces_at_one_level(p: Pair) -> Verdict:
     """FUS015: what scans, sorts or goes over rows twice does so over all inner loops."""
-    assert p.space is not None
+    assert p.space is not None, "rules of form are asked after a common space was found"
     for kernel in (p.first, p.second):
         wanted = (p.space.outer, p.space.total)
         if kernel.combines is not None and kernel.combines != wanted and kernel.call is None:

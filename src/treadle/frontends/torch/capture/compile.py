@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +26,7 @@ from treadle.core.options import Options, cache_folder
 from treadle.core.toolchain import why_not_compiled
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture import log
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
@@ -39,14 +38,12 @@ from treadle.runtime import CompiledProgram
 from treadle.runtime.hosts.numpy import build_program
 from treadle.runtime.hosts.torch_cpu import Runner
 from treadle.runtime.run_facts import Owner
+from treadle.schedule.failure import PipelineError
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
 MOST_COMPILED = 256
-REPRODUCE = "reproduce with: "
 CAPTURE = "torch's AOTAutograd cannot take it"
-OWN_STEPS = ("decompositions.py", "partition.py")
-"""What torch calls of ours while it captures a graph."""
 NEVER = "(?!)"
 """A pattern that matches nothing."""
 
@@ -155,7 +152,7 @@ def compile_graph(
         return _eager(gm, "TOR003", str(e))
     except Exception as e:
         reason = _in_one_line(e)
-        line, again = _line_of(gm, reason), _reproducer(e)
+        line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
         if settings.wants_errors:
             place = f" (at {line})" if line else ""
             message = f"graph '{name}' cannot be compiled{place}: {reason}"
@@ -215,7 +212,7 @@ def _made(key: _ByText, options: Options) -> Made:
 
 def schedule(program: Program, options: Options) -> Scheduled:
     """The program after all passes; a pass that fails leaves a reproducer in the cache folder."""
-    journal = Journal() if log.wants_decisions() else journal_for(options)
+    journal = journal_for(options)
     ctx = Ctx(options, cost_model(program, options), journal)
     if options.dump is None:
         # The pipeline writes reproducers where it dumps: not into the user's folder, then.
@@ -229,10 +226,10 @@ def schedule(program: Program, options: Options) -> Scheduled:
 
 
 def not_captured(
-    gm: torch.fx.GraphModule, error: Exception, settings: Settings
+    gm: torch.fx.GraphModule, error: Exception, settings: Settings, steps: OwnSteps
 ) -> Callable[..., Any]:
     """The graph as Dynamo captured it, run by torch, if AOTAutograd cannot take it (TOR005)."""
-    step = _own_step(error)
+    step = steps.behind(error)
     whose = f"{step}, a step of Treadle's inside torch's AOTAutograd, fails" if step else CAPTURE
     reason = f"{whose}: {_in_one_line(error)}"
     line = _line_of(gm, reason)
@@ -241,14 +238,6 @@ def not_captured(
         raise CompileError(f"a graph was not compiled{place}: {reason}", code="TOR005") from error
     _warn("TOR005", reason, line)
     return gm
-
-
-def _own_step(error: Exception) -> str | None:
-    """The part of Treadle that torch called while it captured the graph, if the error is its."""
-    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    here = Path(__file__).parent
-    ours = [f.name for f in files if f.parent == here and f.name in OWN_STEPS]
-    return ours[-1] if ours else None
 
 
 def _in_one_line(error: Exception) -> str:
@@ -270,12 +259,6 @@ def _line_of(gm: torch.fx.GraphModule, reason: str) -> str | None:
     lines = [(node.name in words, source_line(node)) for node in gm.graph.nodes]
     known = [(named, line) for named, line in lines if line]
     return max(known, key=lambda one: one[0])[1] if known else None
-
-
-def _reproducer(error: Exception) -> str | None:
-    """How to run again what failed, if a reproducer was written."""
-    notes = error.notes if isinstance(error, TreadleError) else ()
-    return next((note for note in notes if note.startswith(REPRODUCE)), None)
 
 
 def _eager(

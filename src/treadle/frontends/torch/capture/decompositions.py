@@ -7,6 +7,7 @@ less everything we lower natively and what is faster as one library call.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.table import TABLE
 
 ALSO = (
@@ -65,7 +67,7 @@ def _index_fill_tensor(x: Any, dim: int, index: Any, value: Any) -> Any:
     return aten.index_put.default(x, [None] * (dim % x.dim()) + [where], value)
 
 
-STRIDES_LOST = {
+STRIDES_LOST: dict[Any, Callable[..., Any]] = {
     aten.zero.default: _zero,
     aten.roll.default: _roll,
     aten.index_fill.int_Scalar: _index_fill,
@@ -113,7 +115,7 @@ def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> An
     return aten.mul.Tensor(turned, aten.div.Tensor(g, norms)), aten.div.Tensor(along, norms)
 
 
-LOOPS = {
+LOOPS: dict[Any, Callable[..., Any]] = {
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.masked_scatter.default: _masked_scatter,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
@@ -121,9 +123,16 @@ LOOPS = {
 """Operators that torch leaves whole, made of others that become loops."""
 
 
+def decompositions(steps: OwnSteps) -> dict[Any, Any]:
+    """The table AOTAutograd is given, with our own entries watched."""
+    ours = {**LOOPS, **STRIDES_LOST}
+    watched = {o: steps.watched(f"the decomposition of {o}", f) for o, f in ours.items()}
+    return {**torchs_decompositions(), **watched}
+
+
 @lru_cache(maxsize=1)
-def decompositions() -> dict[Any, Any]:
-    """The table AOTAutograd is given."""
+def torchs_decompositions() -> dict[Any, Any]:
+    """Those of torch's own decompositions that we want."""
     table = compat.core_decompositions()
     packets = [getattr(torch.ops.aten, name) for name in ALSO if hasattr(torch.ops.aten, name)]
     table.update(compat.decompositions_of(packets))
@@ -132,4 +141,4 @@ def decompositions() -> dict[Any, Any]:
         packet = name.removeprefix("aten.").partition(".")[0].rstrip("_")
         if name in TABLE or packet in NOT:
             del table[operator]
-    return {**table, **LOOPS, **STRIDES_LOST}
+    return table

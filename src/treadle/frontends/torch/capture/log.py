@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from treadle.core.journal import Event
+from treadle.core.options import Options
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.report.memory import graph_memory
 from treadle.ir.text import show_program
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
     from treadle.frontends.torch.capture.compile import Built
 
 
-def wants_decisions() -> bool:
-    """Whether single decisions are to be kept, not only counted."""
-    return compat.artifact_log("fusion") is not None
+def with_what_logs_need(options: Options) -> Options:
+    """The options with which graphs are compiled: a log of decisions needs them all kept.
+
+    Asked once, before anything is compiled: from there on the options alone say what is done.
+    """
+    if compat.artifact_log("fusion") is None:
+        return options
+    return options.with_(explain=True)
 
 
 def show(built: Built) -> None:

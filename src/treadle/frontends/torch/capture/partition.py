@@ -20,6 +20,7 @@ import torch
 from treadle.codegen.lower import lower
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Settings, schedule
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
@@ -41,7 +42,7 @@ class Division(NamedTuple):
     peak_bytes: int
 
 
-def partition_for(settings: Settings) -> Callable[..., Any]:
+def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
     """How to divide a joint graph: torch's way, or within the memory that is asked for."""
     limit = settings.options.memory_limit
     if limit is None:
@@ -57,7 +58,7 @@ def partition_for(settings: Settings) -> Callable[..., Any]:
             _warn(f"memory_limit={limit} is not looked at, because {type(e).__name__}: {e}")
             return compat.min_cut(joint, inputs, **rest)
 
-    return partition
+    return steps.watched("dividing forward and backward", partition)
 
 
 def divided(
@@ -73,7 +74,7 @@ def divided(
             best = Division(forward, backward, peak)
         if best.peak_bytes <= limit:
             return best.forward, best.backward
-    assert best is not None
+    assert best is not None, "at least one division is tried"
     _warn(
         f"no division into forward and backward fits memory_limit={limit}; the best found holds"
         f" {best.peak_bytes} bytes at once"

@@ -28,7 +28,7 @@ from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
 from treadle.frontends.torch.compat import fresh_function, inductor_code
-from treadle.frontends.torch.demo.model import Decoder, Sizes, next_token_loss
+from treadle.frontends.torch.demo.model import Decoder, ModelSizes, next_token_loss
 from treadle.frontends.torch.report.memory import graph_memory
 from treadle.ir.program import Call
 
@@ -38,7 +38,7 @@ ROUNDS = 20
 
 
 @dataclass
-class Row:
+class MeasuredRow:
     """One backend at one job."""
 
     job: str
@@ -70,8 +70,8 @@ Step = Callable[[], dict[str, Any]]
 
 
 def measure(
-    sizes: Sizes, backends: Sequence[str], *, rounds: int = ROUNDS, threads: int = 1
-) -> list[Row]:
+    sizes: ModelSizes, backends: Sequence[str], *, rounds: int = ROUNDS, threads: int = 1
+) -> list[MeasuredRow]:
     """Every job by every backend, eager first; the caller's number of threads is put back."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -81,12 +81,14 @@ def measure(
         torch.set_num_threads(before)
 
 
-def _measure_job(job: str, sizes: Sizes, backends: Sequence[str], rounds: int) -> list[Row]:
-    rows = [Row(job, backend) for backend in ("eager", *backends)]
+def _measure_job(
+    job: str, sizes: ModelSizes, backends: Sequence[str], rounds: int
+) -> list[MeasuredRow]:
+    rows = [MeasuredRow(job, backend) for backend in ("eager", *backends)]
     # Once for all: what one backend has compiled must not be compiled again for the timing.
     torch._dynamo.reset()
     wanted: dict[str, Any] = {}
-    steps: list[tuple[Row, Step]] = []
+    steps: list[tuple[MeasuredRow, Step]] = []
     for row in rows:
         step = JOBS[job](_fresh_model(sizes), _ids(sizes), PREPARE[row.backend](row))
         texts: list[str] = []
@@ -112,7 +114,7 @@ def _measure_job(job: str, sizes: Sizes, backends: Sequence[str], rounds: int) -
     return rows
 
 
-def _first_call(row: Row, step: Step) -> dict[str, Any]:
+def _first_call(row: MeasuredRow, step: Step) -> dict[str, Any]:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -122,12 +124,12 @@ def _first_call(row: Row, step: Step) -> dict[str, Any]:
     return got
 
 
-def _fresh_model(sizes: Sizes) -> Any:
+def _fresh_model(sizes: ModelSizes) -> Any:
     torch.manual_seed(0)
     return Decoder(sizes)
 
 
-def _ids(sizes: Sizes) -> Any:
+def _ids(sizes: ModelSizes) -> Any:
     generator = torch.Generator().manual_seed(1)
     return torch.randint(sizes.words, (sizes.batch, sizes.tokens), generator=generator)
 
@@ -170,7 +172,7 @@ JOBS: Mapping[str, Callable[[Any, Any, Callable[..., Any]], Step]] = {
 # --------------------------------------------------------------------------------------- backends
 
 
-def _with_treadle(row: Row) -> Callable[..., Any]:
+def _with_treadle(row: MeasuredRow) -> Callable[..., Any]:
     row.calls, row.peak_bytes = 0, 0
 
     def note(built: Built) -> None:
@@ -195,17 +197,17 @@ def predicted_peak(built: Built) -> int:
     return memory.peak_bytes - kept
 
 
-def _count_eager(row: Row, step: Step) -> None:
+def _count_eager(row: MeasuredRow, step: Step) -> None:
     with _Counter() as counter:
         step()
     row.calls = int(counter.count)
 
 
-def _with_inductor(row: Row) -> Callable[..., Any]:
+def _with_inductor(row: MeasuredRow) -> Callable[..., Any]:
     return partial(_compiled_apart, backend="inductor")
 
 
-def _count_inductor(row: Row, texts: Sequence[str]) -> None:
+def _count_inductor(row: MeasuredRow, texts: Sequence[str]) -> None:
     row.kernels = sum(map(launches_in, texts)) if texts else None
 
 
@@ -218,7 +220,7 @@ def launches_in(code: str) -> int:
     return sum(name in names for name in re.findall(r"^[ \t]+(\w+)(?:\.run)?\(", code, re.M))
 
 
-PREPARE: Mapping[str, Callable[[Row], Callable[..., Any]]] = {
+PREPARE: Mapping[str, Callable[[MeasuredRow], Callable[..., Any]]] = {
     "eager": lambda row: lambda function: function,
     "treadle": _with_treadle,
     "inductor": _with_inductor,

@@ -19,7 +19,7 @@ EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """How large the model is, and what it is fed with."""
 
     words: int = 512
@@ -68,7 +68,7 @@ def rotate(x: Any, cosine: Any, sine: Any) -> Any:
 class Attention(nn.Module):
     """Causal attention; several query heads share one head of keys and values."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ModelSizes) -> None:
         super().__init__()
         self.sizes, self.each = sizes, sizes.width // sizes.heads
         self.norm = RootMeanSquare(sizes.width)
@@ -94,7 +94,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Two projections, one gating the other, and one back."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ModelSizes) -> None:
         super().__init__()
         self.norm = RootMeanSquare(sizes.width)
         self.gate = nn.Linear(sizes.width, sizes.inner, bias=False)
@@ -110,7 +110,7 @@ class FeedForward(nn.Module):
 class Decoder(nn.Module):
     """Scores of the next token at every position."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ModelSizes) -> None:
         super().__init__()
         self.sizes = sizes
         self.embedding = nn.Embedding(sizes.words, sizes.width)

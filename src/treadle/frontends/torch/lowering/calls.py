@@ -284,26 +284,26 @@ def _scattered(
     what the storage holds beside `given` cannot be seen in the result.
     """
     start = int(began if storage_offset is None else storage_offset)
-    window = (size, stride, start)
+    view = (size, stride, start)
     overlap = compat.internal_overlap(given)
     if overlap == compat.OVERLAPS:  # eager then counts from the start of a dense copy
         result = given.clone()
-        result.as_strided(*window).copy_(source)
+        result.as_strided(*view).copy_(source)
         return result
     place = (given.size(), given.stride(), int(began))
-    memory = torch.empty(max(_end(*window), _end(*place)), dtype=given.dtype)
+    memory = torch.empty(max(_end(*view), _end(*place)), dtype=given.dtype)
     result = memory.as_strided(*place)
     if overlap:
         numbers = torch.arange(memory.numel()).as_strided(*place)
         memory[numbers.reshape(-1)] = given.reshape(-1)
     else:
         result.copy_(given)
-    memory.as_strided(*window).copy_(source)
+    memory.as_strided(*view).copy_(source)
     return result
 
 
 def _end(sizes: Any, strides: Any, begin: int) -> int:
-    """The first place of a storage behind a window."""
+    """The first place of a storage behind a view."""
     if any(n == 0 for n in sizes):
         return begin
     return begin + 1 + sum((int(n) - 1) * int(s) for n, s in zip(sizes, strides, strict=True))

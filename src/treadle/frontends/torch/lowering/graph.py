@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
 from treadle.frontends.torch.lowering.eager_types import refused_type
@@ -29,7 +30,7 @@ from treadle.frontends.torch.lowering.realise import (
 )
 from treadle.frontends.torch.lowering.regions import write_out_regions
 from treadle.frontends.torch.lowering.run_numbers import run_number
-from treadle.frontends.torch.lowering.symbols import Sizes, shown_sizes
+from treadle.frontends.torch.lowering.symbols import GraphSizes, shown_sizes
 from treadle.frontends.torch.lowering.table import TABLE
 from treadle.frontends.torch.lowering.values import (
     Index,
@@ -64,7 +65,7 @@ class Lowered:
     constants: dict[str, Any]
     """Tensors the graph holds itself, by buffer."""
     outputs: list[Any]
-    """What is returned: windows, names of objects, sizes, constants."""
+    """What is returned: views, names of objects, sizes, constants."""
     mutated: frozenset[str]
     """Inputs that change."""
     fallbacks: list[tuple[str, str]] = field(default_factory=list)
@@ -109,7 +110,7 @@ class GraphLowering:
         self.compile_part = compile_part
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(name, numerics=TORCH)
-        self.sizes = Sizes(_shape_env(gm), shown_sizes(gm.graph))
+        self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, LibraryCall] = {}
         self.under_way: set[str] = set()
@@ -128,11 +129,11 @@ class GraphLowering:
     # -- names and values ------------------------------------------------------------------
     def fresh(self, name: str) -> str:
         """An unused name for a buffer."""
-        return _unused(name, self._names)
+        return unused_name(name, self._names, first=1)
 
     def fresh_op(self, name: str) -> str:
         """An unused name for an operation."""
-        return _unused(name, self._ops)
+        return unused_name(name, self._ops, first=1)
 
     def value(self, node: Any) -> Any:
         """The value of a node that was lowered before."""
@@ -148,7 +149,7 @@ class GraphLowering:
                 where = self.fresh(name)
             self._ops.add(where)
             realise(self.builder, where, value, self.origins, keep_gaps)
-        assert value.home is not None
+        assert value.home is not None, "a realised value has a home"
         return value.home
 
     def laid_out(self, node: Any) -> Any:
@@ -306,7 +307,7 @@ class GraphLowering:
         return value
 
     def _realise_what_overlaps(self, node: Any) -> None:
-        """Put what a view with overlapping windows shows into memory, as it is in eager mode."""
+        """Put what a view that overlaps itself shows into memory, as it is in eager mode."""
         val, source = node.meta.get("val"), node.args[0] if node.args else None
         if not isinstance(val, torch.Tensor) or not isinstance(source, torch.fx.Node):
             return
@@ -380,7 +381,7 @@ class GraphLowering:
         return self.realise(copy, name)
 
     def overwrite(self, target: Realised, value: Tensor, node: Any) -> None:
-        """Write a value over a window of a buffer."""
+        """Write a value over a view of a buffer."""
         buffer = target.buffer.name
         self.settle(buffer, node)
         if buffer in value.reads and not (isinstance(value, Lazy) and value.home is not None):
@@ -427,7 +428,7 @@ class GraphLowering:
         return Realised(where.buffer, self._as_said(where.layout, val))
 
     def _as_said(self, layout: Layout, val: Any) -> Layout:
-        """The layout with torch's steps along dimensions that nobody walks."""
+        """The layout with torch's steps along dimensions that nobody steps along."""
         said = self.sizes.exprs(val.stride())
         pairs = zip(layout.sizes, layout.strides, said, strict=True)
         strides = tuple([t if n.value == 1 else s for n, s, t in pairs])
@@ -445,7 +446,7 @@ class GraphLowering:
             self._held_by[storage_key(new)] = (target, new)
 
     def _inside_changed(self, val: Any) -> Realised | None:
-        """The window of a changed input that holds a result which is a view of that input.
+        """The view of a changed input that holds a result which is a view of that input.
 
         The graph shows a view of the new elements; whoever asked for it looks at where in the
         input it begins, which new memory does not know.
@@ -531,15 +532,6 @@ def _shown_twice(graph: Any) -> frozenset[object]:
 
 def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
     return any(user not in done and user is not current for user in node.users)
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    unique, count = name, 0
-    while unique in taken:
-        count += 1
-        unique = f"{name}_{count}"
-    taken.add(unique)
-    return unique
 
 
 def _shape_env(gm: Any) -> Any:

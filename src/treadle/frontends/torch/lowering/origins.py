@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from treadle.frontends.torch import compat
 
+OURS = __name__.partition(".")[0]
 LINE = re.compile(r'File "([^"]+)", line (\d+)')
 ROOT = re.compile(r"^[LG]\['[^']*'\]\.?")
 LOCAL = re.compile(r"^[LG]\['([^']*)'\]")
@@ -86,13 +86,16 @@ def _own_name(node: Any) -> str:
 
 def calling_line() -> str | None:
     """`file:line` of the code outside of this package that called into it."""
-    here = str(Path(compat.__file__).parent)
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(here):
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
     if frame is None:
         return None
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == OURS
 
 
 class Provenance:

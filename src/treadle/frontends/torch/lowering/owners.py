@@ -1,10 +1,10 @@
-"""Windows onto a storage are asked of the tensor that owns it, not of a view of that.
+"""Strided views of a storage are asked of the tensor that owns it, not of a view of that.
 
     %v = slice(%x, 0, 1)                             %v = slice(%x, 0, 1)
     %w = as_strided(%v, [3], [1], 2)          ->     %w = as_strided(%x, [3], [1], 2)
 
-The window may show elements that are not in the view, and a view that only loops compute has no
-memory but its own. What lies where does not change: both count from the start of the storage.
+The new view may show elements that are not in the old one, and a view that only loops compute has
+no memory but its own. What lies where does not change: both count from the start of the storage.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from treadle.frontends.torch.lowering.symbols import is_unbacked
 from treadle.runtime.hosts.torch_tensors import storage_key
 
 aten = torch.ops.aten
-WINDOWS = (aten.as_strided.default, aten.as_strided_copy.default)
+STRIDED_VIEWS = (aten.as_strided.default, aten.as_strided_copy.default)
 
 
 def ask_owners(gm: torch.fx.GraphModule) -> None:
-    """Let every window onto a storage start from the tensor that owns it."""
+    """Let every strided view of a storage start from the tensor that owns it."""
     owners: dict[object, Any] = {}
     changed = False
     for node in list(gm.graph.nodes):
-        if node.op == "call_function" and node.target in WINDOWS:
+        if node.op == "call_function" and node.target in STRIDED_VIEWS:
             changed |= _ask(node, owners)
         val = node.meta.get("val")
         if isinstance(val, torch.Tensor):

@@ -7,7 +7,7 @@ A value is realised when
 - it has several readers and computing it again in each costs more than `CHEAP` units of work
   (the work column of the table of body operations) or reads more than one buffer;
 - something is about to overwrite a buffer it reads;
-- a view of it shows elements several times (windows that overlap), or several results show it.
+- a view of it shows elements several times (it overlaps itself), or several results show it.
 
 Everything else is written into the loops of its readers.
 """
@@ -50,7 +50,7 @@ def dense_strides(sizes: Index, strides: Index | None) -> Index:
     plain = row_major_strides(sizes)
     if strides is None or tuple(strides) == plain:
         return plain
-    order = walk_order(sizes, strides)
+    order = memory_order(sizes, strides)
     step: Expr = as_expr(1)
     for d in reversed(order):
         if sizes[d].value == 1:
@@ -64,7 +64,7 @@ def dense_strides(sizes: Index, strides: Index | None) -> Index:
 def is_spread(sizes: Index, strides: Index) -> bool:
     """Whether no two elements share memory: provably, or for likely sizes if those are open."""
     facts, reach = Facts(), as_expr(0)
-    for d in reversed(walk_order(sizes, strides)):
+    for d in reversed(memory_order(sizes, strides)):
         if sizes[d].value == 1:
             continue
         if not facts.less(reach, strides[d]) and not hint(reach) < hint(strides[d]):
@@ -73,7 +73,7 @@ def is_spread(sizes: Index, strides: Index) -> bool:
     return True
 
 
-def walk_order(sizes: Index, strides: Index) -> list[int]:
+def memory_order(sizes: Index, strides: Index) -> list[int]:
     """Dimensions from the largest step to the smallest: the order in which memory lies."""
     return sorted(range(len(sizes)), key=lambda d: (-hint(strides[d]), sizes[d].value == 1, d))
 
@@ -86,8 +86,8 @@ def write_loop(
     layout: Layout,
     origins: Sequence[str],
 ) -> None:
-    """Append a loop that computes every element of `value` into a window of `target`."""
-    order = walk_order(layout.sizes, layout.strides)
+    """Append a loop that computes every element of `value` into a view of `target`."""
+    order = memory_order(layout.sizes, layout.strides)
     k = LoopWriter(builder.buffers, [value.sizes[d] for d in order])
     at: list[Expr] = [as_expr(0)] * len(order)
     for var, d in zip(k.at, order, strict=True):

@@ -1,4 +1,4 @@
-"""Reshapes as windows where strides allow it, as index maps everywhere else.
+"""Reshapes as views where strides allow it, as index maps everywhere else.
 
 Old and new dimensions are cut into the smallest groups that hold the same number of elements:
 (6, 4) -> (2, 3, 4) are the groups (6 | 2, 3) and (4 | 4). Only groups need divisions, and a group
@@ -19,7 +19,7 @@ from treadle.ir.types import Layout
 ZERO = as_expr(0)
 
 
-class Group(NamedTuple):
+class DimensionGroup(NamedTuple):
     """Old dimensions and new dimensions that hold the same number of elements."""
 
     old: tuple[int, ...]
@@ -33,7 +33,7 @@ def reshape(x: Tensor, sizes: Sequence[Expr]) -> Tensor:
         return x
     groups = grouped(x.sizes, new)
     if isinstance(x, Realised):
-        strides = window_strides(x.layout, new, groups)
+        strides = view_strides(x.layout, new, groups)
         if strides is not None:
             return Realised(x.buffer, Layout(new, strides, x.layout.offset))
     old = tuple(x.sizes)
@@ -45,11 +45,11 @@ def reshape(x: Tensor, sizes: Sequence[Expr]) -> Tensor:
     return Lazy(new, x.dtype, inner, x.reads, x.parts)
 
 
-def grouped(old: Index, new: Index) -> list[Group]:
+def grouped(old: Index, new: Index) -> list[DimensionGroup]:
     """The smallest groups, in order; one for everything where sizes cannot be compared."""
     if any(n.value == 0 for n in (*old, *new)):
-        return [Group(tuple(range(len(old))), tuple(range(len(new))))]
-    groups: list[Group] = []
+        return [DimensionGroup(tuple(range(len(old))), tuple(range(len(new))))]
+    groups: list[DimensionGroup] = []
     i = j = 0
     while i < len(old) or j < len(new):
         left, right = _take(old, i), _take(new, j)
@@ -66,7 +66,7 @@ def grouped(old: Index, new: Index) -> list[Group]:
                 ends[0] += 1
             else:
                 break
-        groups.append(Group(tuple(range(i, ends[0])), tuple(range(j, ends[1]))))
+        groups.append(DimensionGroup(tuple(range(i, ends[0])), tuple(range(j, ends[1]))))
         i, j = ends
     return groups
 
@@ -75,7 +75,7 @@ def _take(sizes: Index, at: int) -> Expr:
     return sizes[at] if at < len(sizes) else as_expr(1)
 
 
-def window_strides(layout: Layout, new: Index, groups: Sequence[Group]) -> Index | None:
+def view_strides(layout: Layout, new: Index, groups: Sequence[DimensionGroup]) -> Index | None:
     """Strides under which the same memory has the new sizes, or None."""
     strides: list[Expr] = [as_expr(1)] * len(new)
     if any(n.value == 0 for n in new):
@@ -111,7 +111,7 @@ def _common_step(layout: Layout, dims: Sequence[int]) -> Expr | None:
     return layout.strides[real[-1]]
 
 
-def old_place(old: Index, new: Index, groups: Sequence[Group], at: Index) -> Index:
+def old_place(old: Index, new: Index, groups: Sequence[DimensionGroup], at: Index) -> Index:
     """Where the element at new coordinates was."""
     places: list[Expr] = [ZERO] * len(old)
     nowhere = [i for i, n in zip(at, new, strict=True) if n.value == 0]

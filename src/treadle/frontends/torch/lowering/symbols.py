@@ -14,7 +14,7 @@ EXACT = 2**12
 """Numerators below this, times any size of a tensor, are exact in an f64."""
 
 
-class Sizes:
+class GraphSizes:
     """The run-time sizes of one graph: each free symbol of its shapes, declared once."""
 
     def __init__(self, shape_env: Any = None, shown: frozenset[str] | None = None) -> None:
@@ -89,41 +89,41 @@ def is_unbacked(s: Any) -> bool:
     return str(s.name).startswith("u")
 
 
-def _product(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _product(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     result = as_expr(1)
     for a in args:
         result = result * sizes.of_sympy(a)
     return result
 
 
-def _sum(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _sum(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     result = as_expr(0)
     for a in args:
         result = result + sizes.of_sympy(a)
     return result
 
 
-def _power(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _power(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     base, exponent = args
     if not exponent.is_Integer or int(exponent) < 0:
         raise NotLowered(f"the size {base}**{exponent} is not an index expression")
     return _product(sizes, (base,) * int(exponent))
 
 
-def _quotient(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _quotient(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     return floordiv(sizes.of_sympy(args[0]), sizes.of_sympy(args[1]))
 
 
-def _remainder(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _remainder(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     return mod(sizes.of_sympy(args[0]), sizes.of_sympy(args[1]))
 
 
-def _modular(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _modular(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     base, divisor, modulus = (sizes.of_sympy(a) for a in args)
     return mod(floordiv(base, divisor), modulus)
 
 
-def _whole_part(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _whole_part(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
     """The whole part of a size times a fraction such as 1.5, whose products are exact."""
     factors = args[0].args if type(args[0]).__name__ == "Mul" else (args[0],)
     fraction, whole = Fraction(1), as_expr(1)
@@ -140,8 +140,8 @@ def _whole_part(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
     return floordiv(whole * fraction.numerator, as_expr(fraction.denominator))
 
 
-def _extreme(pick: Callable[..., Expr]) -> Callable[[Sizes, tuple[Any, ...]], Expr]:
-    def convert(sizes: Sizes, args: tuple[Any, ...]) -> Expr:
+def _extreme(pick: Callable[..., Expr]) -> Callable[[GraphSizes, tuple[Any, ...]], Expr]:
+    def convert(sizes: GraphSizes, args: tuple[Any, ...]) -> Expr:
         first, *rest = [sizes.of_sympy(a) for a in args]
         for other in rest:
             first = pick(first, other)
@@ -150,7 +150,7 @@ def _extreme(pick: Callable[..., Expr]) -> Callable[[Sizes, tuple[Any, ...]], Ex
     return convert
 
 
-CONVERSIONS: Mapping[str, Callable[[Sizes, tuple[Any, ...]], Expr]] = {
+CONVERSIONS: Mapping[str, Callable[[GraphSizes, tuple[Any, ...]], Expr]] = {
     "Add": _sum,
     "Mul": _product,
     "Pow": _power,

@@ -1,11 +1,11 @@
 """Values while a graph is lowered.
 
-    Realised   a window onto a buffer: sizes, strides, offset
+    Realised   a view of a buffer: sizes, strides, offset
     Lazy       a computation of one element that no loop has been written for yet
     Number     a fraction that sizes decide: computed inside the loops that use it
     Opaque     a Python object that exists at run time only (complex tensors, data-dependent sizes)
 
-Views are new windows, or index maps in front of a computation: they never copy. A `Lazy` is a
+Views are new strides, or index maps in front of a computation: they never copy. A `Lazy` is a
 function from loop indices to a body value; its consumers call it inside their own loops.
 """
 
@@ -93,12 +93,9 @@ class LoopWriter(BodyBuilder):
     def _proved(self, stmt: Stmt, facts: Facts) -> Stmt:
         if stmt.op not in ("load", "store"):
             return stmt
-        name, index = stmt.attrs[:2]
-        assert isinstance(name, str)
-        assert isinstance(index, Expr)
-        if facts.within(index, self.buffers[name].storage_numel):
+        if facts.within(stmt.address, self.buffers[stmt.buffer].storage_numel):
             return stmt
-        return stmt._replace(attrs=(*stmt.attrs[:-1], True))
+        return stmt.with_attr("unproven", True)
 
 
 def _facts(body: Body) -> Facts:
@@ -109,7 +106,7 @@ def _facts(body: Body) -> Facts:
 
 @dataclass(frozen=True, eq=False)
 class Realised:
-    """Elements in memory: a window onto the storage of `buffer`."""
+    """Elements in memory: a view of the storage of `buffer`."""
 
     buffer: Buffer
     layout: Layout

@@ -44,7 +44,7 @@ class GraphBreak:
 G = TypeVar("G", "GraphMemory", "GraphReport")
 
 
-class Report(Page, Generic[G]):
+class ModelReport(Page, Generic[G]):
     """What `plan`, `explain` and `.memory` have in common: graphs by number and by name, tables."""
 
     graphs: Sequence[G]
@@ -92,7 +92,7 @@ class Report(Page, Generic[G]):
         }
 
 
-class MemoryFigures(Report[GraphMemory]):
+class MemoryFigures(ModelReport[GraphMemory]):
     """What can be asked about the memory of several graphs."""
 
     def sections(self) -> Iterator[Section]:
@@ -162,7 +162,7 @@ class GraphReport(Page):
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Report[GraphReport]):
+class Explanation(ModelReport[GraphReport]):
     """How a function was captured and scheduled."""
 
     graphs: tuple[GraphReport, ...]

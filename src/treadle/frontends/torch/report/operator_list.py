@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.registry import collect
 from treadle.frontends.torch.lowering.table import MODULES, TABLE
 
@@ -101,7 +102,7 @@ def reason_for(overload: str) -> str:
 
 def called() -> Mapping[str, list[str]]:
     """The overloads that are called, by reason, in the order of `REASONS`."""
-    known = {str(operator) for operator in decompositions()} | set(TABLE)
+    known = {str(operator) for operator in decompositions(OwnSteps())} | set(TABLE)
     found: dict[str, list[str]] = {why: [] for _, why in REASONS}
     for overload in functional_overloads():
         if overload not in known:

@@ -187,7 +187,7 @@ def _largest(c: Node, x: Tensor, all_of: Windows) -> tuple[Tensor, ...]:
                 flat = flat * w.size + at
             one = (value, k.index(flat), mask)
             best = one if best is None else _better(k, best, one)
-        assert best is not None
+        assert best is not None, "a window has at least one place"
         k.store(values, k.at, best[0])
         k.store(places, k.at, best[1])
     return in_memory(values), in_memory(places)
@@ -269,7 +269,7 @@ def _average(c: Node, x: Tensor, all_of: Windows, divisor: Callable[..., Value])
         for place, mask in _places(k, all_of):
             one = converted(_loaded(k, x, (*k.at[: -len(all_of)], *place), mask), wide)
             total = one if total is None else total + one
-        assert total is not None
+        assert total is not None, "a window has at least one place"
         count = divisor(k, _last(k, all_of)).to(wide)
         k.store(target, k.at, converted(total / count, target.dtype))
     return in_memory(target)

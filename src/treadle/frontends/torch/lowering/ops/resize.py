@@ -36,7 +36,7 @@ Tap = tuple[Expr, "Value | None"]
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One resized dimension: its sizes, and how many input places one output place is wide."""
 
     size: Expr
@@ -61,10 +61,10 @@ class Axis:
         return as_index(k, inside, self.size, wrap=False)
 
 
-Taps = Callable[[LoopWriter, Axis, Expr], list[Tap]]
+Taps = Callable[[LoopWriter, ResizedAxis, Expr], list[Tap]]
 
 
-def linear(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
+def linear(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     """The two neighbours, weighted by how near they are."""
     real = k.maximum(axis.real(k, i), k.constant(0.0, axis.wide))
     low = k.minimum(k.to_int("floor", real), number(k, axis.size - 1, DType.I64))
@@ -76,7 +76,7 @@ def linear(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
     ]
 
 
-def cubic(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
+def cubic(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     """Four neighbours, weighted by a cubic."""
     real, a = axis.real(k, i), STEEPNESS
     low = k.to_int("floor", real)
@@ -93,26 +93,28 @@ def cubic(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
     return list(zip(places, weights, strict=True))
 
 
-def nearest(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
+def nearest(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     """The place below."""
     at = converted(k.index(i), axis.wide) * axis.step(k)
     return [(axis.place(k, k.to_int("floor", at)), None)]
 
 
-def nearest_exact(k: LoopWriter, axis: Axis, i: Expr) -> list[Tap]:
+def nearest_exact(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     """The nearest place."""
     at = (converted(k.index(i), axis.wide) + 0.5) * axis.step(k)
     return [(axis.place(k, k.to_int("floor", at)), None)]
 
 
-def axes(x: Index, out: Index, scales: Sequence[Any], aligned: bool, wide: DType) -> list[Axis]:
+def axes(
+    x: Index, out: Index, scales: Sequence[Any], aligned: bool, wide: DType
+) -> list[ResizedAxis]:
     """The resized dimensions: all but the first two."""
     if any(n.value == 0 for n in (*x, *out)):
         raise NotLowered("no elements")
     pairs = list(zip(x[2:], out[2:], strict=True))
     given = list(scales) + [None] * len(pairs)
     return [
-        Axis(size, _scale(size, n, scale, aligned, wide), aligned, wide)
+        ResizedAxis(size, _scale(size, n, scale, aligned, wide), aligned, wide)
         for (size, n), scale in zip(pairs, given, strict=False)
     ]
 
@@ -146,7 +148,7 @@ def _weighted(k: LoopWriter, value: Value, weights: Sequence[Value | None]) -> V
     return value
 
 
-def resized(c: Node, x: Tensor, dims: Sequence[Axis], taps: Taps) -> Tensor:
+def resized(c: Node, x: Tensor, dims: Sequence[ResizedAxis], taps: Taps) -> Tensor:
     """Every output place as the weighted sum of the input places it reads."""
     wide = wide_type(x.dtype)
 
@@ -157,14 +159,14 @@ def resized(c: Node, x: Tensor, dims: Sequence[Axis], taps: Taps) -> Tensor:
             read = converted(x.load(k, (*at[:2], *[p for p, _ in chosen])), wide)
             one = _weighted(k, read, [w for _, w in chosen])
             total = one if total is None else total + one
-        assert total is not None
+        assert total is not None, "at least one place is read"
         return converted(total, x.dtype)
 
     c.realise(x)
     return c.lazy(c.sizes, c.dtype, inner, [x])
 
 
-def spread(c: Node, grad: Tensor, dims: Sequence[Axis], taps: Taps) -> Tensor:
+def spread(c: Node, grad: Tensor, dims: Sequence[ResizedAxis], taps: Taps) -> Tensor:
     """Every gradient added at the input places that were read."""
     if grad.dtype.is_low_precision:
         raise NotLowered("sums of narrow floats are kept in f32 by eager")
@@ -244,7 +246,7 @@ def replication_pad_backward(c: Node, grad: Tensor, self: Tensor, padding: Seque
         place = list(k.at)
         for n in range(len(padding) // 2):
             d = rank - 1 - n
-            axis = Axis(self.sizes[d], 1.0, False, DType.F32)
+            axis = ResizedAxis(self.sizes[d], 1.0, False, DType.F32)
             place[d] = axis.place(k, k.index(k.at[d] - padding[2 * n]))
         k.store(target, tuple(place), grad.load(k, k.at), "atomic_add")
     return in_memory(target)

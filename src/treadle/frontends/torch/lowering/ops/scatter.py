@@ -142,7 +142,40 @@ def putting(c: Node, x: Tensor, dim: int, index: Tensor, source: Any) -> Put:
 
 def _scatter(c: Node, x: Tensor, dim: int, index: Tensor, source: Any, mode: str = PLAIN) -> Tensor:
     """A tensor or number, put along a dimension at the places of an index."""
+    if mode == PLAIN and _puts_one(x, dim, index):
+        return _one_of_each(c, x, along(x, dim), index, source)
     return scattered(c, x, index.sizes, putting(c, x, dim, index, source), mode)
+
+
+def _puts_one(x: Tensor, dim: int, index: Tensor) -> bool:
+    """Whether each row along the dimension gets one new element."""
+    if not x.sizes or len(index.sizes) != len(x.sizes):
+        return False
+    d = along(x, dim)
+    others = [k for k in range(len(x.sizes)) if k != d]
+    return index.sizes[d].value == 1 and all(index.sizes[k] is x.sizes[k] for k in others)
+
+
+def _one_of_each(c: Node, x: Tensor, d: int, index: Tensor, source: Any) -> Tensor:
+    """The same without a scatter: at each element the new one, if the index of its row says so.
+
+    Nothing has to be filled first, and what follows can be computed in the same loops.
+    """
+    extent = x.sizes[d].value
+    kind = DType.I32 if extent is not None and extent < 2**31 else DType.I64
+
+    def inner(k: LoopWriter, at: Index) -> Value:
+        row = (*at[:d], as_expr(0), *at[d + 1 :])
+        chosen = looked_up(k, index, row, x.sizes[d], wrap=False)
+        if isinstance(source, int | float | Expr):
+            new = operand_value(k, source, (), (), c.dtype)
+        else:
+            new = converted(source.load(k, row), c.dtype)
+        is_here = k.index(at[d], kind) == k.index(chosen, kind)
+        return k.where(is_here, new, x.load(k, at))
+
+    sources = [x, index, *([] if isinstance(source, int | float | Expr) else [source])]
+    return c.lazy(c.sizes, c.dtype, inner, sources)
 
 
 def _fitted(at: Index, rank: int) -> Index:

@@ -29,7 +29,7 @@ Rank = Callable[[LoopWriter, Index], Expr]
 
 
 def _whole(c: Node, x: Tensor) -> Buffer:
-    """The elements as a buffer of their own: what a search looks at is not a window."""
+    """The elements as a buffer of their own: what a search looks at is not a view."""
     where = c.realise(x)
     if where.layout == where.buffer.layout:
         return where.buffer

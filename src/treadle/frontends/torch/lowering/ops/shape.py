@@ -228,15 +228,15 @@ def diagonal_scatter(
 def as_strided_scatter(
     c: Node, self: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None
 ) -> Tensor:
-    """self with a window onto its memory replaced by src, if both lie row by row."""
+    """self with a view of its memory replaced by src, if both lie row by row."""
     val = c.node.args[0].meta["val"]
     sizes = c.graph.sizes
     mine = Layout(self.sizes, sizes.exprs(val.stride()), sizes.expr(val.storage_offset()))
     begin = mine.offset if storage_offset is None else as_expr(storage_offset)
-    window = Layout(sizes_of(size), sizes_of(stride), begin)
-    if not (_is_row_major(mine) and _is_row_major(window) and window.sizes == tuple(src.sizes)):
+    view = Layout(sizes_of(size), sizes_of(stride), begin)
+    if not (_is_row_major(mine) and _is_row_major(view) and view.sizes == tuple(src.sizes)):
         raise NotLowered("memory that does not lie row by row")
-    first, count = begin - mine.offset, window.numel
+    first, count = begin - mine.offset, view.numel
     if first.value == 0 and count is mine.numel:
         return _as_type(reshape(src, self.sizes), self.dtype)
     flat = reshape(src, [count])

@@ -55,7 +55,7 @@ def places_are_unseen(c: Node) -> None:
 def topk(
     c: Node, self: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, ...]:
-    """The first k of the values in order: a window onto them."""
+    """The first k of the values in order: a view of them."""
     if any(n.value == 0 for n in c.sizes):
         raise NotLowered("no elements")
     places_are_unseen(c)

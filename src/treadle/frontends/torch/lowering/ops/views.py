@@ -1,4 +1,4 @@
-"""Views: new windows or index maps, never copies."""
+"""Views: new strides or index maps, never copies."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _bits(x: Tensor, to: DType) -> Any:
     return inner
 
 
-def window(x: Realised, sizes: Sequence[Expr], strides: Sequence[Expr], offset: Expr) -> Realised:
-    """Another window onto the same memory."""
+def view_of(x: Realised, sizes: Sequence[Expr], strides: Sequence[Expr], offset: Expr) -> Realised:
+    """Another view of the same memory."""
     return Realised(x.buffer, Layout(tuple(sizes), tuple(strides), offset))
 
 
@@ -72,7 +72,7 @@ def permute(c: Node, self: Tensor, dims: Sequence[int]) -> Tensor:
     order = [d % len(self.sizes) for d in dims]
     sizes = [self.sizes[d] for d in order]
     if isinstance(self, Realised):
-        return window(self, sizes, [self.layout.strides[d] for d in order], self.layout.offset)
+        return view_of(self, sizes, [self.layout.strides[d] for d in order], self.layout.offset)
 
     def place(at: Index) -> Index:
         found = [ZERO] * len(order)
@@ -114,7 +114,7 @@ def broadcast_to(c: Node, x: Tensor, sizes: Index) -> Tensor:
             ZERO if is_repeated(n, sizes[skip + d]) else x.layout.strides[d]
             for d, n in enumerate(x.sizes)
         ]
-        return window(x, sizes, [ZERO] * skip + kept, x.layout.offset)
+        return view_of(x, sizes, [ZERO] * skip + kept, x.layout.offset)
     return c.mapped(x, sizes, lambda at: broadcast_at(x.sizes, at, sizes))
 
 
@@ -156,7 +156,7 @@ def strided(c: Node, x: Tensor, sizes: Index, d: int, begin: Expr, pace: Expr) -
         if any(n.value == 0 for n in sizes):
             offset = x.layout.offset  # nothing is looked at; stay inside
         strides[d] = strides[d] * pace
-        return window(x, sizes, strides, offset)
+        return view_of(x, sizes, strides, offset)
 
     def place(at: Index) -> Index:
         return (*at[:d], begin + at[d] * pace, *at[d + 1 :])
@@ -176,7 +176,7 @@ def picked(c: Node, x: Tensor, d: int, index: Expr) -> Tensor:
     sizes = (*x.sizes[:d], *x.sizes[d + 1 :])
     if isinstance(x, Realised):
         strides = (*x.layout.strides[:d], *x.layout.strides[d + 1 :])
-        return window(x, sizes, strides, x.layout.offset + index * x.layout.strides[d])
+        return view_of(x, sizes, strides, x.layout.offset + index * x.layout.strides[d])
     return c.mapped(x, sizes, lambda at: (*at[:d], index, *at[d:]))
 
 
@@ -213,7 +213,7 @@ def unsqueeze(c: Node, self: Tensor, dim: int) -> Tensor:
     if isinstance(self, Realised):
         at = self.layout
         step = at.strides[d] * at.sizes[d] if d < len(at.sizes) else as_expr(1)
-        return window(self, sizes, (*at.strides[:d], step, *at.strides[d:]), at.offset)
+        return view_of(self, sizes, (*at.strides[:d], step, *at.strides[d:]), at.offset)
     return c.mapped(self, sizes, lambda at: (*at[:d], *at[d + 1 :]))
 
 
@@ -233,7 +233,7 @@ def squeeze(c: Node, self: Tensor, dim: Any = None) -> Tensor:
     kept = [d for d in range(rank) if d not in gone]
     sizes = [self.sizes[d] for d in kept]
     if isinstance(self, Realised):
-        return window(self, sizes, [self.layout.strides[d] for d in kept], self.layout.offset)
+        return view_of(self, sizes, [self.layout.strides[d] for d in kept], self.layout.offset)
 
     def place(at: Index) -> Index:
         found = [ZERO] * rank
@@ -262,7 +262,7 @@ def flip(c: Node, self: Tensor, dims: Sequence[int]) -> Tensor:
 
 @lowers("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(c: Node, self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Overlapping windows along a dimension, in a new last dimension."""
+    """Overlapping parts along a dimension, in a new last dimension."""
     if not self.sizes:
         return c.mapped(self, c.sizes, lambda at: ())
     d = along(self, dimension)
@@ -270,7 +270,7 @@ def unfold(c: Node, self: Tensor, dimension: int, size: int, step: int) -> Tenso
         strides = list(self.layout.strides)
         inner = strides[d]
         strides[d] = inner * step
-        return window(self, c.sizes, [*strides, inner], self.layout.offset)
+        return view_of(self, c.sizes, [*strides, inner], self.layout.offset)
 
     def place(at: Index) -> Index:
         return (*at[:d], at[d] * step + at[-1], *at[d + 1 : -1])
@@ -289,7 +289,7 @@ def diagonal(c: Node, self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
         strides = [*[at.strides[d] for d in others], at.strides[first] + at.strides[second]]
         begin = at.offset + at.strides[first] * down + at.strides[second] * right
         is_empty = any(n.value == 0 for n in c.sizes)  # then nothing is looked at: stay inside
-        return window(self, c.sizes, strides, at.offset if is_empty else begin)
+        return view_of(self, c.sizes, strides, at.offset if is_empty else begin)
 
     def place(at: Index) -> Index:
         found = [ZERO] * len(self.sizes)
@@ -305,15 +305,15 @@ def diagonal(c: Node, self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
 def as_strided(
     c: Node, self: Tensor, size: object, stride: Sequence[Any], storage_offset: Any = None
 ) -> Tensor:
-    """Any window onto the memory of a tensor that lies as torch thinks it does."""
+    """Any view of the memory of a tensor that lies as torch thinks it does."""
     node = c.node.args[0]
     strides = tuple([as_expr(s) for s in stride])
     begin = c.graph.sizes.expr(node.meta["val"].storage_offset())
     asked = begin if storage_offset is None else as_expr(storage_offset)
-    return _window(c, self, node, strides, asked)
+    return _strided_view(c, self, node, strides, asked)
 
 
-def _window(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Realised:
+def _strided_view(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Realised:
     """Memory of the value of a node, seen from `asked` elements after the start of its storage."""
     val, where = node.meta["val"], c.realise(x)
     steps = zip(where.sizes, where.layout.strides, c.graph.sizes.exprs(val.stride()), strict=True)
@@ -323,7 +323,7 @@ def _window(c: Node, x: Tensor, node: Any, strides: Index, asked: Expr) -> Reali
     seen = Layout(c.sizes, strides, asked - begin + where.layout.offset)
     whole = where.buffer.layout.span
     if not (Facts().nonnegative(seen.lowest) and Facts().at_most(seen.span, whole)):
-        raise NotLowered("the window may reach beyond the tensor")
+        raise NotLowered("the view may reach beyond the tensor")
     return Realised(where.buffer, seen)
 
 
