@@ -146,7 +146,24 @@ class CallLibrary:
     step: int
 
 
-Instruction: TypeAlias = "Allocate | PlaceIn | LetGo | RunKernels | LookAt | CallLibrary"
+@dataclass(frozen=True)
+class GivenView:
+    """A view of the memory at a slot that is made for one call and handed over to it."""
+
+    slot: int
+    shape: TensorShape
+
+
+@dataclass(frozen=True)
+class CallBack:
+    """Go back to who called the function, for one step: it is given views and gives tensors."""
+
+    given: tuple[GivenView, ...]
+    made: tuple[AdoptedTensor, ...]
+    step: int
+
+
+Instruction: TypeAlias = "Allocate | PlaceIn | LetGo | RunKernels | LookAt | CallLibrary | CallBack"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
     int64_t treadle_host(const int64_t *given, const int64_t *n, int64_t *results)
 
 `n` begins with the addresses of functions: the kernels' entry, what every host needs of the
-library (`NEEDED`), then what this one calls. The result is 0, or KERNEL_FAILED with the record at
+library (`NEEDED`), whom to call back for what the library's C interface lacks, then what this one
+calls. The result is 0, or KERNEL_FAILED with the record at
 `treadle_host_error()`, or NO_MEMORY, or the number of the step whose call failed plus 1. What
 failed leaves nothing behind: all tensors are let go of.
 """
@@ -17,6 +18,7 @@ from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.codegen.host_c.instructions import (
     AdoptedTensor,
     Allocate,
+    CallBack,
     CallLibrary,
     FlagArg,
     HostFunction,
@@ -50,6 +52,8 @@ NEEDED = (
     "aoti_torch_copy_",
 )
 """What every host function needs of the library, in the order of the table behind the kernels."""
+BACK_AT = 1 + len(NEEDED)
+"""Where the table says whom to call back; then come the functions that this host calls."""
 
 PRELUDE = """#include <stdint.h>
 typedef void *tensor;
@@ -68,6 +72,7 @@ typedef int (*look_function)(void *, int64_t, const int64_t *, const int64_t *, 
 #define STRIDES ((int (*)(tensor, int64_t **))n[6])
 #define DIMS ((int (*)(tensor, int64_t *))n[7])
 #define COPY ((int (*)(tensor, tensor, int32_t))n[8])
+#define BACK ((int (*)(int64_t, tensor *, tensor **))n[9])
 static int allocate(const int64_t *n, int64_t dims, const int64_t *at, tensor *made, void **address)
 {
     if (EMPTY(dims, at, at + dims, (int32_t)at[2 * dims], 0, 0, made)) return 1;
@@ -98,7 +103,7 @@ static int adopt(const int64_t *n, int64_t dims, const int64_t *at, tensor *made
 
 def render_host(host: HostFunction) -> str:
     """The text of a host function."""
-    known = {name: k for k, name in enumerate(host.functions, start=1 + len(NEEDED))}
+    known = {name: k for k, name in enumerate(host.functions, start=BACK_AT + 1)}
     writer = _Writer(known, host.sizes_at)
     body: list[str] = []
     for one in host.instructions:
@@ -179,6 +184,17 @@ class _Writer:
                 lines.append(self._adopted(made, one.step))
         return lines
 
+    def back(self, one: Any) -> list[str]:
+        made = ", ".join(f"&h[{m.handle}]" for m in one.made)
+        lines = [f"    {{ tensor given[{max(len(one.given), 1)}] = {{0}};"]
+        for k, view in enumerate(one.given):
+            dims, at = view.shape.dims, view.shape.at
+            rest = f"{dims}, n + {at}, n + {at + dims}, 0, (int32_t)n[{at + 2 * dims}], 0, 0"
+            lines.append(f"    LOOK(a[{view.slot}], {rest}, &given[{k}]);")
+        lines.append(f"    tensor *made[] = {{{made or '0'}}};")
+        lines.append(f"    if (BACK({one.step}, given, made)) {_fail(one.step)} }}")
+        return [*lines, *[self._adopted(m, one.step) for m in one.made]]
+
     def _adopted(self, made: AdoptedTensor, step: int) -> str:
         given = f"n, {_shape(made.shape)}, &h[{made.handle}], &a[{made.slot}]"
         return f"    if (adopt({given})) {_fail(step)}"
@@ -223,5 +239,6 @@ RENDERED: Mapping[type[Instruction], Callable[[_Writer, Any], list[str]]] = {
     RunKernels: _Writer.kernels,
     LookAt: _Writer.look,
     CallLibrary: _Writer.call,
+    CallBack: _Writer.back,
 }
 """How every kind of instruction is written."""

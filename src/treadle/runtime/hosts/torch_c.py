@@ -8,6 +8,7 @@ at too) the Python host runs instead: `enter` then gives None, and nothing has h
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,11 +29,12 @@ from treadle.core.options import Options
 from treadle.core.toolchain import load_shared, why_not_compiled
 from treadle.memory.from_program import CPU_ALIGNMENT
 from treadle.runtime.hosts.torch_c_enter import Entering, Entrance
-from treadle.runtime.hosts.torch_c_library import has_interface
+from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tensors_from
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
 from treadle.runtime.hosts.torch_memory import RunMemory
 from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret, storage_key
 from treadle.runtime.kernels import Kernels
+from treadle.runtime.launch_plan import CallStep, Step
 from treadle.runtime.signature import TensorResult
 
 if TYPE_CHECKING:
@@ -47,25 +49,35 @@ class HostChoice:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class HostReport:
+    """Who carries out a plan, in words for people."""
+
+    host: str
+    """`c` or `python`."""
+    reason: str = ""
+    """Why it is Python."""
+    back: tuple[tuple[str, str, int], ...] = ()
+    """(operator, why it goes back to Python, how often) of calls that a host in C does not make."""
+
+
+def host_report(bound: Bound) -> HostReport:
+    """What will carry out a plan that runs often; nothing is compiled for the answer."""
+    if bound.runner.options.host == "python":
+        return HostReport("python", "the option `host` asks for it")
+    try:
+        made = _translated(bound)
+    except NotInC as e:
+        return HostReport("python", str(e))
+    rows = [(_call_step(bound.plan.steps[k]).target, x.reason) for k, x in made.back.items()]
+    counted = Counter(rows).items()
+    return HostReport("c", back=tuple([(target, why, n) for (target, why), n in counted]))
+
+
 def choose_host(bound: Bound, options: Options) -> HostChoice:
     """The plan in C, compiled; or the reason why Python walks it."""
-    if not has_interface():
-        return HostChoice(None, "this torch does not have the C interface")
-    if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
-        return HostChoice(None, "not all of its memory is the CPU's")
-    if not isinstance(bound.runner.compiled.kernels, Kernels):
-        return HostChoice(None, "its kernels are not in C")
-    if bound.runner.signature.objects:
-        return HostChoice(None, "it is given objects that only Python knows")
     try:
-        made = Translation(
-            bound.shape,
-            bound.plan,
-            bound.layouts,
-            bound.runner.signature,
-            bound.values,
-            bound.runner.compiled.unit.storages,
-        ).translated()
+        made = _translated(bound)
     except NotInC as e:
         return HostChoice(None, str(e))
     loaded = load_shared(render_host(made.function), flags=FLAGS, options=options)
@@ -75,6 +87,25 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
         return HostChoice(CHost(bound, made, loaded.library, options))
     except OSError as e:
         return HostChoice(None, str(e))
+
+
+def _translated(bound: Bound) -> InC:
+    """The plan as instructions; NotInC with the reason if Python must walk it."""
+    signature = bound.runner.signature
+    if not has_interface():
+        raise NotInC("this torch does not have the C interface")
+    if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
+        raise NotInC("not all of its memory is the CPU's")
+    if not isinstance(bound.runner.compiled.kernels, Kernels):
+        raise NotInC("its kernels are not in C")
+    if signature.objects:
+        raise NotInC("it is given objects that only Python knows")
+    if bound.calls.broken:
+        names = ", ".join(sorted(bound.calls.broken))
+        raise NotInC(f"results that were not what their operators promise: {names}")
+    storages = bound.runner.compiled.unit.storages
+    plan, layouts = bound.plan, bound.layouts
+    return Translation(bound.shape, plan, layouts, signature, bound.values, storages).translated()
 
 
 class CHost:
@@ -87,7 +118,14 @@ class CHost:
         self.kernels = kernels
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)
-        table = table_of(made, kernels.address)
+        self._steps = {
+            k: (one.given, bound.calls.called_back(_call_step(bound.plan.steps[k])))
+            for k, one in made.back.items()
+        }
+        self._raised = threading.local()
+        self._back = BACK(self._called_back) if made.back else None
+        back = 0 if self._back is None else _address(self._back)
+        table = table_of(made, kernels.address, back)
         self._table = (ctypes.c_int64 * len(table))(*table)
         signature = bound.runner.signature
         self._positions = {name: k for k, name in signature.tensors}
@@ -113,7 +151,7 @@ class CHost:
             layouts=[layouts[name][:2] for name in (*made.inputs, *unseen)],
             results=len(made.results),
             is_free=self._are_free if self._pools else None,
-            calls_library=bool(made.function.functions),
+            calls_library=bool(made.function.functions or made.back),
         )
 
     def results(self, given: list[Any], found: Any) -> list[Any]:
@@ -137,6 +175,19 @@ class CHost:
             if gives and not is_whole:
                 return False
         return True
+
+    # -- in between ------------------------------------------------------------------------
+    def _called_back(self, step: int, given: Any, made: Any) -> int:
+        """Make one call from Python, with views that end with it; 1 if it raised something."""
+        names, answer = self._steps[step]
+        try:
+            tensors = dict(zip(names, tensors_from(given[: len(names)]), strict=True))
+            for k, result in enumerate(answer(tensors)):
+                made[k][0] = handle_of(result)
+        except BaseException as e:
+            self._raised.error = e
+            return 1
+        return 0
 
     # -- coming out ------------------------------------------------------------------------
     def _simple_results(self) -> list[int] | None:
@@ -179,9 +230,26 @@ class CHost:
             self.kernels.fail(self._error()[:ERROR_LENGTH])
         if status == NO_MEMORY:
             raise RuntimeError("torch has no memory left for what a graph needs")
+        raised, self._raised.error = getattr(self._raised, "error", None), None
+        if raised is not None:
+            raise raised
         step = self.bound.plan.steps[status - 1]
         target = getattr(step, "target", "a call")
         raise RuntimeError(f"torch's {target} failed in operation '{step.operation}'")
+
+
+BACK = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_int64,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)),
+)
+"""How a host function calls back: a step, views, and where its results go."""
+
+
+def _call_step(step: Step) -> CallStep:
+    assert isinstance(step, CallStep), f"'{step.operation}' is no call"
+    return step
 
 
 def _address(function: Any) -> int:

@@ -64,3 +64,27 @@ def function_for(operator: Any) -> str | None:
     """The function of the interface that does what an operator does, if this torch has it."""
     name = WRITING.get(operator) or MAKING.get(operator)
     return name if name is not None and _address(name) is not None else None
+
+
+def tensors_from(handles: Sequence[int]) -> list[Any]:
+    """The tensors behind handles, which this is the end of."""
+    # The function for a single handle would not let go of it.
+    own: Any = torch._C
+    capsules = [_NEW_CAPSULE(handle, None, None) for handle in handles]
+    found: list[Any] = own._aoti.alloc_tensors_by_stealing_from_void_ptrs(capsules)
+    return found
+
+
+def handle_of(tensor: Any) -> int:
+    """A new handle of a tensor, which keeps it alive until it is let go of."""
+    own: Any = torch._C
+    found: int = _POINTER_IN(own._aoti.unsafe_alloc_void_ptr_from_tensor(tensor), None)
+    return found
+
+
+_NEW_CAPSULE = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+)(("PyCapsule_New", ctypes.pythonapi))
+_POINTER_IN = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)

@@ -17,8 +17,10 @@ import torch
 from treadle.codegen.host_c.instructions import (
     AdoptedTensor,
     Allocate,
+    CallBack,
     CallLibrary,
     FlagArg,
+    GivenView,
     HostFunction,
     Instruction,
     LetGo,
@@ -35,7 +37,7 @@ from treadle.codegen.host_c.instructions import (
     ViewArg,
     WholeArg,
 )
-from treadle.codegen.host_c.render import NEEDED
+from treadle.codegen.host_c.render import BACK_AT, NEEDED
 from treadle.index import Symbol
 from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Call, Ref
@@ -66,6 +68,15 @@ class NotInC(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
+class Back:
+    """A call that goes back to Python."""
+
+    given: tuple[str, ...]
+    """The storages it is given views of."""
+    reason: str
+
+
+@dataclass(frozen=True)
 class InC:
     """A host function and what calls it needs to know."""
 
@@ -80,6 +91,8 @@ class InC:
     """Storages whose tensors come back."""
     pools_of_inputs: tuple[str, ...]
     """Inputs that others lie in: nobody else may look at their memory."""
+    back: Mapping[int, Back]
+    """The steps that go back to Python."""
 
 
 class Translation:
@@ -101,7 +114,8 @@ class Translation:
         self.handles: dict[str, int] = {}
         self.views: dict[tuple[int, int, TensorShape], int] = {}
         self.functions: dict[str, int] = {}
-        self.base = 1 + len(NEEDED) + MOST_FUNCTIONS
+        self.back: dict[int, Back] = {}
+        self.base = BACK_AT + 1 + MOST_FUNCTIONS
         self.numbers: list[int] = []
         self._known: dict[tuple[int, ...], int] = {}
         self.code: list[Instruction] = []
@@ -164,9 +178,8 @@ class Translation:
             results=tuple([self.handles[n] for n in results]),
         )
         pools = [n for n in inputs if n in self.memory.suballocations]
-        return InC(
-            function, tuple(self.numbers), tuple(inputs), tuple(owned), results, tuple(pools)
-        )
+        given = tuple(inputs), tuple(owned)
+        return InC(function, tuple(self.numbers), *given, results, tuple(pools), self.back)
 
     def _span(self, name: str) -> Span:
         if name == ARENA:
@@ -257,20 +270,41 @@ class Translation:
         op = self.shape.program.op_by_name[step.operation]
         assert isinstance(op, Call), f"'{op.name}' is no call"
         call = self.signature.calls[op.name]
+        try:
+            return self._library_call(k, op, call)
+        except NotInC as e:
+            return self._call_back(k, step, call, str(e))
+
+    def _library_call(self, k: int, op: Call, call: LibraryCall) -> Instruction:
         function = function_for(call.function)
-        if function is None or step.event is not None or step.mutates:
-            raise NotInC(f"the C interface has no function for '{step.target}'")
+        if function is None or op.mutates:
+            raise NotInC(f"the C interface has no function for '{op.target}'")
         if function not in self.functions and len(self.functions) == MOST_FUNCTIONS:
             raise NotInC(f"more than {MOST_FUNCTIONS} functions of the library")
         args = [self._arg(a, value, op) for a, value in _arguments(call)]
-        self.functions.setdefault(function, len(self.functions))
         if call.function in WRITING:
             (name,) = op.writes
             if self.memory.lives[name].role in (Role.CALL, Role.CALL_OUTPUT):
                 raise NotInC(f"the result of '{op.name}' does not lie row by row")
             out = ViewArg(self._view(name, self.layouts[name]))
+            self.functions.setdefault(function, len(self.functions))
             return CallLibrary(function, (out, *args), (), k)
+        self.functions.setdefault(function, len(self.functions))
         return CallLibrary(function, tuple(args), tuple(self._made(call, op)), k)
+
+    def _call_back(self, k: int, step: CallStep, call: LibraryCall, reason: str) -> Instruction:
+        """A call from Python: its arguments are views that it must not keep."""
+        keeps = call.keeps_arguments or call.facts.objects or step.mutates or step.event
+        names = [n for n in (*step.reads, *step.writes) if n in self.memory.lives]
+        roles = {n: self.memory.lives[n].role for n in step.writes if n in names}
+        by_torch = [n for n, role in roles.items() if role in (Role.CALL, Role.CALL_OUTPUT)]
+        if keeps or len(roles) < len(step.writes):
+            raise NotInC(reason)
+        given = [n for n in names if n not in by_torch]
+        self.back[k] = Back(tuple(given), reason)
+        views = [GivenView(self.slots[n], self.shape_of(n)) for n in given]
+        made = [AdoptedTensor(self._handle(n), self.slots[n], self.shape_of(n)) for n in by_torch]
+        return CallBack(tuple(views), tuple(made), k)
 
     def _made(self, call: LibraryCall, op: Call) -> Iterator[AdoptedTensor | None]:
         assert call.function in MAKING, "a function that writes gives nothing"
@@ -368,8 +402,9 @@ def _finite(value: float) -> float:
     return float(value)
 
 
-def table_of(made: InC, kernels: int) -> list[int]:
+def table_of(made: InC, kernels: int, back: int) -> list[int]:
     """The whole table of numbers a host function is given, addresses of functions first."""
-    found = addresses_of([*NEEDED, *made.function.functions])
-    room = [0] * (MOST_FUNCTIONS - len(made.function.functions))
-    return [kernels, *[_there(address) for address in found], *room, *made.numbers]
+    needed, own = addresses_of(NEEDED), addresses_of(made.function.functions)
+    room = [0] * (MOST_FUNCTIONS - len(own))
+    functions = [*map(_there, needed), back, *map(_there, own)]
+    return [kernels, *functions, *room, *made.numbers]

@@ -35,6 +35,8 @@ class BoundCalls:
         values: Mapping[Symbol, int],
     ) -> None:
         self.shape, self.signature, self.tensors, self.values = shape, signature, tensors, values
+        self.broken: set[str] = set()
+        """Results that were not what their operator had promised."""
 
     def action(self, step: CallStep) -> Action:
         """One call."""
@@ -53,7 +55,7 @@ class BoundCalls:
     def _call(
         self, op: Call, call: LibraryCall, args: Sequence[Filler], kwargs: Mapping[str, Filler]
     ) -> Action:
-        results = list(zip(call.results, op.writes, strict=True))
+        results = self._results(op, call)
         function, is_single = call.function, call.is_single
         moved = op.mutates if call.moves_arguments else ()
 
@@ -66,7 +68,7 @@ class BoundCalls:
                 return
             several = (made,) if is_single else made
             inputs = _storages(given)
-            for (position, _, is_object), name in results:
+            for position, name, is_object in results:
                 if is_object:
                     memory.objects[name] = several[position]
                 else:
@@ -147,26 +149,62 @@ class BoundCalls:
     def adopt(self, memory: RunMemory, name: str, tensor: Any, inputs: set[object]) -> None:
         """Make a call's result the storage of a buffer; copied if it lies in another way."""
         tensors = self.tensors
-        layout, element = tensors.layouts[name], tensors.element(name)
-        if tensor is None and tensors.place(name) is None:
-            memory.tensors[name] = None  # an operator that promised a tensor nobody looks at
-            return
-        if not isinstance(tensor, torch.Tensor):
-            tensor = torch.as_tensor(tensor, dtype=element, device=tensors.device)
-        if tuple(tensor.shape) != layout.sizes and tensors.place(name) is None:
-            # Some operators return other sizes than they promise; calls get what they expect.
+        if tensors.place(name) is None and not self._keeps_promise(name, tensor):
+            # Some operators return other sizes than they promise, or nothing at all where nobody
+            # looks; calls get what they expect.
+            self.broken.add(name)
             memory.tensors[name] = tensor
             return
-        is_same = tensor.dtype is element and lies(tensor, layout) and not tensor.is_neg()
-        if not is_same or storage_key(tensor) in inputs:
-            moved = torch.empty_strided(
-                layout.sizes, layout.strides, dtype=element, device=tensors.device
-            )
-            moved.copy_(tensor)
-            tensor = moved
-        tensors.put(memory, name, tensor)
+        tensors.put(memory, name, self.fitted(name, tensor, inputs))
         if name in tensors.pools:
             tensors.settle(memory, name)
+
+    def _keeps_promise(self, name: str, tensor: Any) -> bool:
+        if isinstance(tensor, torch.Tensor):
+            return tuple(tensor.shape) == self.tensors.layouts[name].sizes
+        return tensor is not None
+
+    def fitted(self, name: str, tensor: Any, inputs: set[object]) -> Any:
+        """A result as its buffer is to be: a copy, if it is not or lies in an argument."""
+        layout, element = self.tensors.layouts[name], self.tensors.element(name)
+        if not isinstance(tensor, torch.Tensor):
+            tensor = torch.as_tensor(tensor, dtype=element, device=self.tensors.device)
+        is_same = tensor.dtype is element and lies(tensor, layout) and not tensor.is_neg()
+        if is_same and storage_key(tensor) not in inputs:
+            return tensor
+        device = self.tensors.device
+        moved = torch.empty_strided(layout.sizes, layout.strides, dtype=element, device=device)
+        return moved.copy_(tensor)
+
+    # -- called back -----------------------------------------------------------------------
+    def called_back(self, step: CallStep) -> Callable[[dict[str, Any]], list[Any]]:
+        """One call for a host in C: from tensors by storage to the results torch allocates."""
+        op = self.shape.program.op_by_name[step.operation]
+        assert isinstance(op, Call), f"'{op.name}' is no call"
+        call = self.signature.calls[op.name]
+        args = [self._filler(a, op) for a in call.args]
+        kwargs = {key: self._filler(a, op) for key, a in call.kwargs.items()}
+        results = [(position, name) for position, name, _ in self._results(op, call)]
+        into = call.into if results and op.writes[0] not in self._by_torch else None
+
+        def answer(tensors: dict[str, Any]) -> list[Any]:
+            memory = RunMemory(0)
+            memory.tensors = tensors
+            given = [fill(memory) for fill in args]
+            named = {key: fill(memory) for key, fill in kwargs.items()}
+            if into is not None:
+                into(*given, **named, out=tensors[op.writes[0]])
+                return []
+            made = call.function(*given, **named)
+            several = (made,) if call.is_single else made
+            inputs = _storages(given)
+            return [self.fitted(name, several[position], inputs) for position, name in results]
+
+        return answer
+
+    def _results(self, op: Call, call: LibraryCall) -> list[tuple[int, str, bool]]:
+        rows = zip(call.results, op.writes, strict=True)
+        return [(position, name, is_object) for (position, _, is_object), name in rows]
 
     # -- arguments -------------------------------------------------------------------------
     def _filler(self, arg: Any, op: Call) -> Filler:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -27,6 +27,7 @@ from treadle.frontends.torch.capture.compile import Built, Settings
 from treadle.frontends.torch.lowering.origins import calling_line
 from treadle.frontends.torch.report.memory import GraphMemory, graph_memory
 from treadle.frontends.torch.report.pages import Page, memory_sections, schedule_sections
+from treadle.runtime.hosts.torch_c import HostReport, host_report
 
 ATTRIBUTE = "memory"
 
@@ -127,6 +128,8 @@ class GraphReport(Page):
     seconds: float
     source: str
     """The generated C."""
+    host: HostReport
+    """Who carries it out: a function in C, or Python; and which calls go back to Python."""
 
     @property
     def peak_bytes(self) -> int:
@@ -154,6 +157,7 @@ class GraphReport(Page):
             "refused": dict(self.refused),
             "agreed": dict(self.agreed),
             "seconds": self.seconds,
+            "host": asdict(self.host),
         }
 
 
@@ -308,6 +312,7 @@ def graph_report(built: Built) -> GraphReport:
         agreed={code: n for code, n in counts.items() if _agrees(code)},
         seconds=built.seconds,
         source="\n".join(k.text for k in built.runner.compiled.unit.kernels),
+        host=host_report(built.runner.bound()),
     )
 
 

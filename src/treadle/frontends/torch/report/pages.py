@@ -82,6 +82,12 @@ def schedule_sections(
     calls = [(g.name, name, n, _short(why)) for g in graphs for name, why, n in g.fallbacks]
     if calls:
         yield Section("operators that are called, not generated:", CALLS, tuple(calls))
+    back = [(g.name, name, n, _short(why)) for g in graphs for name, why, n in g.host.back]
+    if back:
+        yield Section("calls that go from the host in C back to Python:", CALLS, tuple(back))
+    slow = [(g.name, _short(g.host.reason)) for g in graphs if g.host.host == "python"]
+    if slow:
+        yield Section("graphs whose host is Python:", ("graph", "why"), tuple(slow))
     if refused := [(g.name, code, n) for g in graphs for code, n in g.refused.items()]:
         from treadle.core.codes import load_codes
 
