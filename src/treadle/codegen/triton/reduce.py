@@ -91,7 +91,7 @@ class Reducer:
         return lines
 
 
-class Combined(Reducer):
+class CombiningReducer(Reducer):
     """sum, prod, max, min, any, all, dot."""
 
     @property
@@ -163,7 +163,7 @@ class Combined(Reducer):
         return [rounded(self.acc, self.to)]
 
 
-class Position(Reducer):
+class PositionReducer(Reducer):
     """argmax, argmin: the first of equals; a NaN wins over everything but an earlier NaN."""
 
     def before(self, which: int) -> list[str]:
@@ -227,7 +227,7 @@ class Position(Reducer):
         return [f"({self.acc}).to(tl.int64)"]
 
 
-class Spread(Reducer):
+class SpreadReducer(Reducer):
     """welford: the mean first, then squared deviations from it."""
 
     passes = 2
@@ -267,7 +267,7 @@ class OnlineSoftmax(Reducer):
 
     def __init__(self, w: TritonWriter, stmt: Stmt, number: int) -> None:
         super().__init__(w, stmt, number)
-        self.top = Combined(w, stmt, number)
+        self.top = CombiningReducer(w, stmt, number)
         self.top.kind, self.top.acc = "max", f"{self.acc}_t"
 
     def before(self, which: int) -> list[str]:
@@ -319,10 +319,10 @@ def _bound(t: DType, lowest: bool) -> str:
 
 
 KINDS: dict[str, Callable[[TritonWriter, Stmt, int], Reducer]] = {
-    **dict.fromkeys(("sum", "prod", "max", "min", "any", "all", "dot"), Combined),
-    "argmax": Position,
-    "argmin": Position,
-    "welford": Spread,
+    **dict.fromkeys(("sum", "prod", "max", "min", "any", "all", "dot"), CombiningReducer),
+    "argmax": PositionReducer,
+    "argmin": PositionReducer,
+    "welford": SpreadReducer,
     "online_softmax": OnlineSoftmax,
 }
 
