@@ -57,6 +57,20 @@ def tr_mul(a, b):
     """How parts of a product are combined."""
     return a * b
 ''',
+    "tr_pow": '''
+@triton.jit
+def tr_pow(a, b):
+    """a to the power b, through f64; of what is negative where b is whole."""
+    x = tl.abs(a).to(tl.float64)
+    y = tl.exp2(b.to(tl.float64) * tl.log2(x))
+    whole = tl.floor(b) == b
+    odd = whole & (tl.floor(b * 0.5) * 2.0 != b)
+    y = tl.where(x == 0, tl.where(b > 0, 0.0, float("inf")), y)
+    y = tl.where((a < 0) & odd, -y, y)
+    y = tl.where((a < 0) & ~whole, float("nan"), y)
+    y = tl.where((b == 0) | (a == 1), 1.0, y)
+    return y.to(tl.float32)
+''',
     "tr_sign": '''
 @triton.jit
 def tr_sign(x):

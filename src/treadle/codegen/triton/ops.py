@@ -79,6 +79,7 @@ ROWS: Mapping[str, Cells] = {
     "bitwise_or": {"any": "{a} | {b}"},
     "bitwise_xor": {"any": "{a} ^ {b}"},
     "bitwise_not": {"bool": "{a} == 0", "whole": "~{a}"},
+    "pow": {"float": "tr_pow({a}, {b})"},
     "sqrt": {"any": "tl.sqrt({a})"},
     "rsqrt": {"any": "1.0 / tl.sqrt({a})"},
     "exp": {"any": "tl.exp({a})"},
@@ -102,7 +103,7 @@ def can_write(name: str, types: Sequence[DType]) -> bool:
     if name not in ROWS:
         return False
     common = _common(name, types)
-    if common is DType.F64 and name in ("erf", "tanh", "sin", "cos"):
+    if common is DType.F64 and name in ("erf", "tanh", "sin", "cos", "pow"):
         return False
     return _cell(name, common) is not None
 

@@ -32,7 +32,7 @@ class Reducer:
         to = result[0] if isinstance(result, tuple) else result
         assert to is not None, "a reduction has a type"
         self.to: DType = to
-        self.acc = f"a{number}"
+        self.acc = f"s{number}"
         (self.axis,) = [k for k, a in enumerate(w.plan.tiles) if a.reduces]
         self.loop = next(a.loop for a in w.plan.tiles if a.reduces)
 
@@ -228,24 +228,39 @@ class PositionReducer(Reducer):
 
 
 class SpreadReducer(Reducer):
-    """welford: the mean first, then squared deviations from it."""
+    """welford, welford_combine: the mean first, then squared deviations from it."""
 
     passes = 2
 
+    @property
+    def _weighs(self) -> bool:
+        return self.kind == "welford_combine"
+
     def before(self, which: int) -> list[str]:
         """Sums of zero."""
-        return [f"{self.acc}_{which} = {self.full('0', held(self.to))}"]
+        lines = [f"{self.acc}_{which} = {self.full('0', held(self.to))}"]
+        if which == 0 and self._weighs:
+            lines.append(f"{self.acc}_w = {self.full('0', held(self.to))}")
+        return lines
 
     def at_point(self, which: int) -> list[str]:
         """Add values, then squares of what they are away from the mean."""
-        x = self.value()
+        x, d = self.value(), f"{self.acc}_d"
+        weight = self.value(2) if self._weighs else ""
         if which == 1:
-            self_x = f"{self.acc}_d"
+            squared = f"{d} * {d}"
+            if self._weighs:
+                squared = self.guarded(f"({self.value(1)} + {weight} * {d} * {d})", "0")
             return [
-                f"{self_x} = {self.guarded(f'({x} - {self.acc}_mean)', '0')}",
-                f"{self.acc}_1 += {self_x} * {self_x}",
+                f"{d} = {self.guarded(f'({x} - {self.acc}_mean)', '0')}",
+                f"{self.acc}_1 += {squared}",
             ]
-        return [f"{self.acc}_0 += {self.guarded(x, '0')}"]
+        if not self._weighs:
+            return [f"{self.acc}_0 += {self.guarded(x, '0')}"]
+        return [
+            f"{self.acc}_0 += {self.guarded(f'{x} * {weight}', '0')}",
+            f"{self.acc}_w += {self.guarded(weight, '0')}",
+        ]
 
     def after(self, which: int) -> list[str]:
         """The mean, or the sum of squares."""
@@ -253,7 +268,10 @@ class SpreadReducer(Reducer):
         if which == 1:
             return [f"{self.acc}_m2 = {total}"]
         count = self.w.count_text()
-        return [f"{self.acc}_count = {count}", f"{self.acc}_mean = {total} / {self.acc}_count"]
+        if self._weighs:
+            count = self.across("tl.sum", f"{self.acc}_w")
+        some = f"tl.where({self.acc}_count == 0, 1.0, {self.acc}_count)"
+        return [f"{self.acc}_count = {count}", f"{self.acc}_mean = {total} / {some}"]
 
     def results(self) -> list[str]:
         """Mean, squares, weight."""
@@ -323,6 +341,7 @@ KINDS: dict[str, Callable[[TritonWriter, Stmt, int], Reducer]] = {
     "argmax": PositionReducer,
     "argmin": PositionReducer,
     "welford": SpreadReducer,
+    "welford_combine": SpreadReducer,
     "online_softmax": OnlineSoftmax,
 }
 
