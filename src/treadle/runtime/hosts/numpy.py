@@ -42,6 +42,7 @@ from treadle.runtime.launch_plan import (
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.plan_launches import plan_as_told
 from treadle.runtime.tensor import TensorAdapter, as_array, bytes_of, has_layout
+from treadle.runtime.triton_kernels import TritonKernels
 
 if TYPE_CHECKING:
     from treadle.ir.interp import ExternFn
@@ -84,7 +85,7 @@ class CompiledProgram:
         self,
         host: HostProgram,
         unit: Unit,
-        kernels: Kernels | None,
+        kernels: Kernels | TritonKernels | None,
         plan: Any,
         externs: Mapping[str, ExternFn],
         verdict: Verdict = YES,
@@ -243,7 +244,7 @@ class CompiledProgram:
 
     def launch(self, memory: PlacedMemory, kernels: Sequence[str]) -> None:
         """Run kernels of consecutive numbers in one call."""
-        assert self.kernels is not None, "the interpreter runs what has no kernels"
+        assert isinstance(self.kernels, Kernels), "the interpreter runs what has no kernels in C"
         numbers = [self._number[name] for name in kernels]
         roots = self.unit.storages
         for root in roots:

@@ -32,6 +32,7 @@ from treadle.runtime.hosts.torch_c_library import has_interface
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
 from treadle.runtime.hosts.torch_memory import RunMemory
 from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret, storage_key
+from treadle.runtime.kernels import Kernels
 from treadle.runtime.signature import TensorResult
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
         return HostChoice(None, "this torch does not have the C interface")
     if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
         return HostChoice(None, "not all of its memory is the CPU's")
+    if not isinstance(bound.runner.compiled.kernels, Kernels):
+        return HostChoice(None, "its kernels are not in C")
     if bound.runner.signature.objects:
         return HostChoice(None, "it is given objects that only Python knows")
     try:
@@ -80,7 +83,7 @@ class CHost:
     def __init__(self, bound: Bound, made: InC, library: Any, options: Options) -> None:
         self.bound, self.made, self._library = bound, made, library
         kernels = bound.runner.compiled.kernels
-        assert kernels is not None, "a runner is made of what was compiled"
+        assert isinstance(kernels, Kernels), "a host in C launches kernels in C"
         self.kernels = kernels
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)

@@ -152,14 +152,16 @@ class BoundCalls:
             memory.tensors[name] = None  # an operator that promised a tensor nobody looks at
             return
         if not isinstance(tensor, torch.Tensor):
-            tensor = torch.as_tensor(tensor, dtype=element)
+            tensor = torch.as_tensor(tensor, dtype=element, device=tensors.device)
         if tuple(tensor.shape) != layout.sizes and tensors.place(name) is None:
             # Some operators return other sizes than they promise; calls get what they expect.
             memory.tensors[name] = tensor
             return
         is_same = tensor.dtype is element and lies(tensor, layout) and not tensor.is_neg()
         if not is_same or storage_key(tensor) in inputs:
-            moved = torch.empty_strided(layout.sizes, layout.strides, dtype=element)
+            moved = torch.empty_strided(
+                layout.sizes, layout.strides, dtype=element, device=tensors.device
+            )
             moved.copy_(tensor)
             tensor = moved
         tensors.put(memory, name, tensor)

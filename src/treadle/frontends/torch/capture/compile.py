@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
 from treadle.runtime.hosts.numpy import build_program
 from treadle.runtime.hosts.torch_cpu import Runner
+from treadle.runtime.hosts.triton import build_triton_program
 from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
 from treadle.schedule.passes import KERNELS
@@ -211,11 +213,19 @@ def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
 @lru_cache(maxsize=MOST_COMPILED)
 def _made(key: _ByText, options: Options) -> Made:
     scheduled = schedule(key.program, options)
+    if is_for_triton(key.program, options):
+        return Made(scheduled, build_triton_program(scheduled.kernels, options))
     compiled = build_program(scheduled.kernels, options=options)
     if not compiled.is_compiled:
         # Raised, so that it is not remembered: the next graph may find a compiler again.
         raise NoMachineCode(why_not_compiled(compiled.verdict))
     return Made(scheduled, compiled)
+
+
+def is_for_triton(program: Program, options: Options) -> bool:
+    """Whether kernels of a program are written in Triton."""
+    devices = {b.device.partition(":")[0] for b in program.buffers}
+    return "cuda" in devices or options.code == "triton"
 
 
 def schedule(program: Program, options: Options) -> Scheduled:
@@ -253,10 +263,12 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _foreign_device(gm: torch.fx.GraphModule) -> str | None:
+    """A device of the graph for which no code can be generated here."""
+    known = ("cpu", "meta", *(["cuda"] if find_spec("triton") is not None else []))
     for node in gm.graph.nodes:
         val = node.meta.get("val")
         for one in val if isinstance(val, list | tuple) else [val]:
-            if isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta"):
+            if isinstance(one, torch.Tensor) and one.device.type not in known:
                 return str(one.device)
     return None
 

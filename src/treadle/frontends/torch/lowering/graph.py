@@ -13,6 +13,7 @@ import torch
 from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
+from treadle.frontends.torch.lowering.devices import device_name, device_of, moved_to
 from treadle.frontends.torch.lowering.eager_types import refused_type
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node
@@ -111,7 +112,7 @@ class GraphLowering:
         banned: Mapping[str, str] | None = None,
         compile_part: Compile | None = None,
     ) -> None:
-        self.compile_part = compile_part
+        self.compile_part, self.device = compile_part, device_of(gm)
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(kind.value, numerics=TORCH)
         self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
@@ -176,10 +177,12 @@ class GraphLowering:
 
     # -- what torch says -------------------------------------------------------------------
     def is_representable(self, val: Any) -> bool:
-        """Whether a result can be a buffer: a plain CPU tensor of known sizes and type."""
+        """Whether a result can be a buffer: a plain tensor of known sizes and type."""
         if not isinstance(val, torch.Tensor) or val.layout is not torch.strided:
             return False
-        if val.device.type != "cpu" or known_type(val.dtype) is None or val.is_quantized:
+        if device_name(val.device) != self.device or val.is_quantized:
+            return False
+        if known_type(val.dtype) is None:
             return False
         try:
             self.sizes.exprs((*val.shape, *val.stride()))
@@ -203,7 +206,7 @@ class GraphLowering:
             self.origins = origins_of(node)
             HANDLERS[node.op](self, node)
         self.builder.sizes.update(self.sizes.declared)
-        self.out.program = self.builder.build()
+        self.out.program = moved_to(self.builder.build(), self.device)
         self.out.mutated = frozenset(self._mutated)
         return self.out
 
