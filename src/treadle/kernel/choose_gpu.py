@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Symbol, coefficient, hint
-from treadle.ir.loop_schedule import Bind, Binding, Order, Split, Step, Tune
+from treadle.ir.loop_schedule import Bind, Binding, Order, Split, Step, Tune, plan_loops
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_cpu import AccessCosts
 from treadle.kernel.stages import plan_nests
@@ -32,6 +32,22 @@ COLUMNS, ROWS = 64, 32
 """The tile of a reduction along columns."""
 ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
                         "randint", "assert"})  # fmt: skip
+
+
+BUSY_PROGRAMS = 528
+"""Programs that keep a large device busy: four for each of its 132 cores."""
+
+
+def programs_of(nest: Nest, program: Program) -> int:
+    """How many programs a schedule for a GPU would give a nest, by the likely sizes."""
+    steps, verdict = choose_gpu_steps(nest, program)
+    if not verdict:
+        return BUSY_PROGRAMS
+    count = 1
+    for a in plan_loops(nest.body, steps).axes:
+        if a.binding is Binding.GRID:
+            count *= -(-hint(dict(nest.body.space.items())[a.loop]) // max(a.size, 1))
+    return count
 
 
 def choose_gpu_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:

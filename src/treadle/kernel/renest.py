@@ -34,7 +34,7 @@ class Renested(NamedTuple):
     buffers: tuple[Buffer, ...]
 
 
-class _Top(NamedTuple):
+class TopStatement(NamedTuple):
     """A statement of the top level with its number and the inner loops it varies along."""
 
     number: int
@@ -51,11 +51,14 @@ def renest(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | 
     rows = [v for v in nest.body.reduce.vars if v not in over]
     if not rows or any(at.stmt.op in ("scan", "sort") for at in nest.body.walk()):
         return None
-    return _Renesting(nest, program, name, frozenset(over)).bodies()
+    return Renesting(nest, program, name, frozenset(over)).bodies()
 
 
-class _Renesting:
+class Renesting:
     """One nest on its way to rows and totals."""
+
+    adds_in_place = True
+    """Whether totals are added up in one place, row by row."""
 
     def __init__(
         self, nest: Nest, program: Program, name: Callable[[], str], over: frozenset[Symbol]
@@ -71,7 +74,7 @@ class _Renesting:
         self.kinds: list[str] = []
         counted = _numbers_of(nest.body)
         self.tops = [
-            _Top(n, s, v)
+            TopStatement(n, s, v)
             for n, s, v in zip(counted, nest.body.stmts, statement_loops(nest.body), strict=True)
         ]
 
@@ -94,10 +97,11 @@ class _Renesting:
             else:
                 rows.take((stmt,), number)
         bodies = [Body(self.body.domain + self.rows, self.inner, middle.stmts)]
-        if self.buffers:
+        if self.buffers and self.adds_in_place:
             bodies.insert(0, self._first())
         if any(not OPS[s.op].produces for s in last.stmts):
-            bodies.append(Body(self.body.domain, Domain(), last.stmts))
+            rest_of_it = Domain() if self.adds_in_place else self.rows
+            bodies.append(Body(self.body.domain, rest_of_it, last.stmts))
         pure = [replace(b, stmts=pruned(b.stmts)) for b in bodies]
         return Renested(tuple(pure), tuple(self.buffers))
 
@@ -121,7 +125,12 @@ class _Renesting:
         return late
 
     def _total(
-        self, middle: Rewriter, rows: BodySource, last: Rewriter, rest: BodySource, top: _Top
+        self,
+        middle: Rewriter,
+        rows: BodySource,
+        last: Rewriter,
+        rest: BodySource,
+        top: TopStatement,
     ) -> None:
         to, kind = self.types[top.number], str(top.stmt.attr("kind"))
         assert isinstance(to, DType), "a total has one result"
@@ -138,7 +147,7 @@ class _Renesting:
         made = found if wide is to else last.emit(Stmt("cast", (found,), (to,)))
         rest.numbers[top.number] = made
 
-    def _copy(self, source: BodySource, top: _Top) -> None:
+    def _copy(self, source: BodySource, top: TopStatement) -> None:
         """Copy a statement, and before it what it uses."""
         made = {t.number: t for t in self.tops if OPS[t.stmt.op].produces}
         for number in sorted(operands_of(top.stmt)):

@@ -396,7 +396,7 @@ class TritonWriter:
         mask = self.mask(loops)
         if mode == "plain":
             self.lines.add(f"tl.store({at}, {value}, {mask})")
-        elif mode in ATOMIC and not buffer.dtype.is_low_precision:
+        elif mode in ATOMIC and (not buffer.dtype.is_low_precision or mode == "atomic_add"):
             at, value = self._whole_shape(at, value, loops)
             self.lines.add(f'{ATOMIC[mode]}({at}, {value}, {mask}, sem="relaxed")')
         else:

@@ -8,13 +8,15 @@ keeps    everything but the order of points and of additions, which numerics mus
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from treadle.core.context import Ctx
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
-from treadle.kernel.choose_gpu import choose_gpu_steps
-from treadle.kernel.renest import renest
+from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, programs_of
+from treadle.kernel.cooperate import cooperate
+from treadle.kernel.renest import Renested, renest
 
 
 def schedule_loops(program: Program, ctx: Ctx) -> Program:
@@ -40,7 +42,11 @@ class _Scheduling:
         if not isinstance(op, Kernel):
             return op
         members = [one for m in op.members for one in self._member(m)]
-        return replace(op, members=tuple(members)) if self.changed else op
+        if not self.changed:
+            return op
+        # Nests that were taken apart follow each other; members of a foreach know no order.
+        several = op.shape == "foreach" and len(members) > len(op.members)
+        return replace(op, members=tuple(members), shape="mixed" if several else op.shape)
 
     def _member(self, op: Operation) -> list[Operation]:
         if not isinstance(op, Nest) or op.schedule:
@@ -65,8 +71,19 @@ class _Scheduling:
         if not self.program.numerics.reassociation:
             return [nest]
         made = renest(nest, self.program, lambda: self._name(f"{nest.name}_total"))
-        if made is None:
-            return [nest]
+        nests = [nest] if made is None else self._parts(nest, made)
+        if not self._is_for_triton(nest):
+            return nests
+        return [part for one in nests for part in self._shared_out(one)]
+
+    def _shared_out(self, nest: Nest) -> list[Nest]:
+        """A reduction of few results as chunks for many programs, and what puts them together."""
+        program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
+        name = partial(self._name, f"{nest.name}_part")
+        made = cooperate(nest, program, name, programs_of(nest, program), BUSY_PROGRAMS)
+        return [nest] if made is None else self._parts(nest, made)
+
+    def _parts(self, nest: Nest, made: Renested) -> list[Nest]:
         self.changed = True
         self.buffers.extend(made.buffers)
         names = [self._name(f"{nest.name}_{k}") for k in range(len(made.bodies))]

@@ -1,0 +1,111 @@
+"""A long reduction shared out among programs that run side by side, and put together afterwards.
+
+    y[i] = sum over r of x[r, i]                     64 columns, a million rows: few programs
+    ->   part[i, c] = sum over r' of x[S*c + r', i]  for each of C chunks of rows
+         y[i] = sum over c of part[i, c]
+
+A device with many cores stays idle where there are few results. Chunks are of one size, so that no
+point needs a mask; what is stored along the way is stored by the chunk it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from treadle.index import Domain, Symbol, hint, loop, substitute
+from treadle.index.expr import mul
+from treadle.ir.body import Stmt
+from treadle.ir.change import map_indices, with_loops
+from treadle.ir.program import Nest, Program
+from treadle.ir.rewrite import BodySource, Rewriter
+from treadle.ir.types import Buffer, DType, Layout
+from treadle.kernel.renest import Renested, Renesting, TopStatement
+
+FEWEST_POINTS = 8192
+"""Points of a reduction below which one program is fast enough."""
+SHORTEST_CHUNK = 32
+
+
+def cooperate(
+    nest: Nest, program: Program, name: Callable[[], str], programs: int, wanted: int
+) -> Renested | None:
+    """The nest in chunks, so that `wanted` programs have something to do; None if it is not so."""
+    body = nest.body
+    if not len(body.reduce) or programs >= wanted or hint(body.reduce.numel) < FEWEST_POINTS:
+        return None
+    if any(at.stmt.op in ("reduce_part", "scan", "sort") for at in body.walk()):
+        return None
+    r = body.reduce.vars[0]
+    chunks = _chunks(dict(body.reduce.items())[r].value, -(-wanted // max(programs, 1)))
+    if chunks is None:
+        return None
+    return _Cooperating(_in_chunks(nest, r, chunks), program, name, _others(nest, r)).bodies()
+
+
+def _chunks(extent: int | None, most: int) -> int | None:
+    """How many chunks of one size a loop is cut into."""
+    if extent is None:
+        return None
+    count = 1
+    while 2 * count <= most and extent % (2 * count) == 0 and extent >= 2 * count * SHORTEST_CHUNK:
+        count *= 2
+    return count if count > 1 else None
+
+
+def _names(nest: Nest, r: Symbol) -> tuple[Symbol, Symbol]:
+    taken = {v.name for v in nest.body.space.vars}
+    fresh = [f"{r.name}_{word}" for word in ("chunk", "in_chunk")]
+    assert not taken & set(fresh), "loops of a nest have short names"
+    return loop(fresh[0]), loop(fresh[1])
+
+
+def _others(nest: Nest, r: Symbol) -> frozenset[Symbol]:
+    """The loops inside a chunk."""
+    return frozenset({_names(nest, r)[1], *nest.body.reduce.vars}) - {r}
+
+
+def _in_chunks(nest: Nest, r: Symbol, chunks: int) -> Nest:
+    """The nest with the loop cut in two."""
+    c, inside = _names(nest, r)
+    items = list(nest.body.reduce.items())
+    extent = dict(items)[r].value
+    assert extent is not None, "a loop that is cut has a known extent"
+    size = extent // chunks
+    place = mul(c, size) + inside
+    changed = map_indices(nest.body, lambda e: substitute(e, {r: place}))
+    rest = [(v, n) for v, n in items if v is not r]
+    inner = Domain([(c, chunks), (inside, size), *rest])
+    return replace(nest, body=with_loops(changed, nest.body.domain, inner))
+
+
+class _Cooperating(Renesting):
+    """Each chunk leaves its part; the last nest puts the parts together."""
+
+    adds_in_place = False
+
+    def _total(
+        self,
+        middle: Rewriter,
+        rows: BodySource,
+        last: Rewriter,
+        rest: BodySource,
+        top: TopStatement,
+    ) -> None:
+        to = self.types[top.number]
+        assert isinstance(to, DType), "a total has one result"
+        kept = DType.F32 if to.is_low_precision else to
+        args = tuple([rows.numbers[a] for a in top.stmt.args])
+        value = middle.emit(Stmt("reduce", args, top.stmt.attrs))
+        if kept is not to:
+            value = middle.emit(Stmt("cast", (value,), (kept,)))
+        domain = self.body.domain + self.rows
+        layout = Layout.contiguous(domain.extents)
+        at = layout.index(domain.vars)
+        buffer = Buffer(self.name(), kept, layout, self.nest.device)
+        self.buffers.append(buffer)
+        middle.emit(Stmt("store", (value,), (buffer.name, at, "plain", False)))
+        part = last.emit(Stmt("load", (), (buffer.name, at, False)))
+        found = last.emit(Stmt("reduce", (part,), (top.stmt.attr("kind"), kept)))
+        made = found if kept is to else last.emit(Stmt("cast", (found,), (to,)))
+        rest.numbers[top.number] = made
