@@ -37,18 +37,21 @@ def cooperate(
     if any(at.stmt.op in ("reduce_part", "scan", "sort") for at in body.walk()):
         return None
     r = body.reduce.vars[0]
-    chunks = _chunks(dict(body.reduce.items())[r].value, -(-wanted // max(programs, 1)))
+    items = dict(body.reduce.items())
+    rest = hint(body.reduce.numel) // max(hint(items[r]), 1)
+    chunks = _chunks(items[r].value, rest, -(-wanted // max(programs, 1)))
     if chunks is None:
         return None
     return _Cooperating(_in_chunks(nest, r, chunks), program, name, _others(nest, r)).bodies()
 
 
-def _chunks(extent: int | None, most: int) -> int | None:
-    """How many chunks of one size a loop is cut into."""
+def _chunks(extent: int | None, rest: int, most: int) -> int | None:
+    """How many chunks of one size a loop is cut into; each of its steps has `rest` points."""
     if extent is None:
         return None
+    longest = extent * max(rest, 1) // SHORTEST_CHUNK
     count = 1
-    while 2 * count <= most and extent % (2 * count) == 0 and extent >= 2 * count * SHORTEST_CHUNK:
+    while 2 * count <= min(most, longest) and extent % (2 * count) == 0:
         count *= 2
     return count if count > 1 else None
 

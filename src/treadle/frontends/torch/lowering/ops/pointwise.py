@@ -216,6 +216,7 @@ def floor_divide(c: Node, self: Any, other: Any) -> Tensor:
 
 POWERS: Mapping[float, Callable[[LoopWriter, Value], Value]] = {
     0.5: lambda k, x: k.sqrt(x),
+    1.0: lambda k, x: x,
     2.0: lambda k, x: x * x,
     3.0: lambda k, x: x * x * x,
     -0.5: lambda k, x: k.rsqrt(x),
