@@ -18,6 +18,7 @@ from treadle.core.errors import UsageError  # noqa: E402
 from treadle.frontends.torch import backend, compat  # noqa: E402
 from treadle.frontends.torch.capture import compile as compiling  # noqa: E402
 from treadle.frontends.torch.capture import decompositions  # noqa: E402
+from treadle.frontends.torch.lowering.graph_kind import GraphKind  # noqa: E402
 from treadle.frontends.torch.lowering.table import TABLE  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -499,7 +500,7 @@ def test_a_graph_on_another_device_is_left_to_torch() -> None:
     gm = torch.fx.GraphModule({}, graph)
     settings = backend.read_settings(None, None)
     with pytest.warns(UserWarning, match="TOR002.*cuda"):
-        run = compiling.compile_graph(gm, "graph", settings)
+        run = compiling.compile_graph(gm, GraphKind.INFERENCE, settings)
     given = [torch.ones(3)]
     assert run(given)[0].tolist() == [1.0, 1.0, 1.0]
     assert given == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +16,10 @@ F = torch.nn.functional
 from torch_strictly import Function, compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
+from treadle.core.options import Options  # noqa: E402
+from treadle.frontends.torch.backend import compile_with  # noqa: E402
+from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
+from treadle.frontends.torch.lowering.graph import Lowered  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -182,7 +188,8 @@ def test_parameters_given_new_data_have_memory_of_their_own() -> None:
         wanted, got = eager(y), ours(y)
         wanted.backward()
         got.backward()
-        torch.testing.assert_close(got, wanted)
+        # Numbers up to 48 that nearly cancel: their sum is as exact as they are.
+        torch.testing.assert_close(got, wanted, atol=2e-4, rtol=1e-5)
     torch.testing.assert_close(net.w.grad, eager.w.grad)
     torch.testing.assert_close(net.v.grad, eager.v.grad)
     assert net.w.untyped_storage().data_ptr() != net.v.untyped_storage().data_ptr()
@@ -250,3 +257,18 @@ def test_what_eager_refuses_is_refused(name: str) -> None:
         REFUSED[name](x)
     with pytest.raises(RuntimeError):
         compiled(REFUSED[name])(x)
+
+
+def test_the_name_of_a_program_means_nothing() -> None:
+    def renamed(lowered: Lowered) -> None:
+        lowered.program = replace(lowered.program, name="backward")
+
+    def function(x: Any) -> Any:
+        whole = x * 2
+        return whole, whole[:2]
+
+    settings = Settings(Options.from_env(), True, observe=renamed)
+    made = torch.compile(function, backend=partial(compile_with, settings))
+    whole, part = made(torch.arange(4.0))
+    assert part._base is whole
+    assert part.tolist() == [0.0, 2.0]

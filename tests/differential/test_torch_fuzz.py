@@ -295,6 +295,19 @@ def test_memory_that_is_shared_by_mistake_is_found() -> None:
     assert "shared" in found
 
 
+def test_the_interpreter_runs_every_graph_of_plain_calls() -> None:
+    watching = torch_fuzzer.Watching(Settings(Options.from_env(), True))
+    text = "v0 = (x0.sin() @ x0.transpose(0, 1)).sum(0) / 3\nreturn [v0]"
+    case = case_of("x0 = torch.randn(3, 40)", text)
+    wanted = torch_fuzzer.eager(case)
+    assert wanted is not None
+    assert torch_fuzzer.with_backend(case, watching, wanted) is None
+    assert (watching.compared, watching.problem, watching.unbounded) == (1, None, 0)
+    ((ours, bound),) = watching.bounded
+    assert watching.bound_of(ours) is bound
+    assert 0 < float(bound.error.max()) < 1e-3
+
+
 def test_the_interpreter_runs_every_graph_without_calls() -> None:
     settings = Settings(Options.from_env(), True)
     watching = torch_fuzzer.Watching(settings)
@@ -306,16 +319,16 @@ def test_the_interpreter_runs_every_graph_without_calls() -> None:
 
 
 def test_an_interpreter_that_disagrees_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = torch_fuzz_interp.expected
+    right = torch_fuzz_interp.bound_for_graph
 
-    def wrong_by_a_little(lowered: Any, given: Any) -> Any:
-        return [y + 1e-2 for y in right(lowered, given)]
+    def wrong_by_a_little(built: Any, given: Any) -> Any:
+        return [y._replace(value=y.value + 1e-6) for y in right(built, given)]
 
-    monkeypatch.setattr(torch_fuzz_interp, "expected", wrong_by_a_little)
+    monkeypatch.setattr(torch_fuzz_interp, "bound_for_graph", wrong_by_a_little)
     case = case_of("x0 = torch.randn(3, 4)", "v0 = x0 * 2\nreturn [v0]")
     found = torch_fuzzer.check(case, Settings(Options.from_env(), True))
     assert found is not None
-    assert "interpreted" in found
+    assert "12 of 12 elements out of bounds" in found
 
 
 def test_a_failing_case_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from torch_fuzz_interp import Watching  # noqa: E402
+
 import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
-from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -27,9 +28,7 @@ def agree(function: Function, *inputs: Any, calls: tuple[str, ...] = ()) -> None
     settings = Settings(
         Options.from_env(), True, lambda done: called.update(name for name, _ in done.fallbacks)
     )
-
-    def backend(gm: Any, given: Any) -> Any:
-        return compile_with(settings, gm, given)
+    backend = Watching(settings)
 
     def run(f: Function) -> list[Any]:
         given = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
@@ -43,6 +42,7 @@ def agree(function: Function, *inputs: Any, calls: tuple[str, ...] = ()) -> None
 
     for a, b in zip(run(torch.compile(function, backend=backend)), run(function), strict=True):
         torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5, equal_nan=True)
+    assert backend.problem is None
     assert called == set(calls)
 
 

@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from torch_fuzz_interp import Watching  # noqa: E402
 from torch_strictly import compiled  # noqa: E402
 
 import treadle.torch  # noqa: E402, F401
 from treadle.core.options import Options  # noqa: E402
-from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -71,7 +71,7 @@ def test_open_sizes_need_no_calls(name: str, dtype: Any) -> None:
         graphs.append(done)
 
     settings = Settings(Options.from_env(), True, seen)
-    backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
+    backend = Watching(settings)
     through = torch.compile(CASES[name], backend=backend, dynamic=True)
     slack = {"rtol": 2e-5, "atol": 2e-5} if dtype is torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
     for shape in SHAPES:
@@ -85,6 +85,7 @@ def test_open_sizes_need_no_calls(name: str, dtype: Any) -> None:
             results.append([*[y.detach() for y in flat], grad])
         for wanted, found in zip(*results, strict=True):
             torch.testing.assert_close(found, wanted, **slack)
+    assert backend.problem is None
     allowed = MATMULS | (set() if dtype is torch.float32 else NARROW)
     assert set(calls) <= allowed, calls
     assert len(graphs) == 2, "the second shape was compiled again"

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+from torch_fuzz_interp import Watching  # noqa: E402
+
 from treadle.core.options import Options  # noqa: E402
-from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -21,7 +22,7 @@ def calls_of(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
     """Compare with eager, forward and gradients; the operators that stayed calls."""
     calls: dict[str, str] = {}
     settings = Settings(Options.from_env(), True, lambda done: calls.update(done.fallbacks))
-    backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
+    backend = Watching(settings)
     results = []
     for f in (function, torch.compile(function, backend=backend)):
         given = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
@@ -33,6 +34,7 @@ def calls_of(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
         results.append([*[y.detach() for y in flat], *grads])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(b, a, rtol=2e-5, atol=2e-5, equal_nan=True)
+    assert backend.problem is None
     return calls
 
 

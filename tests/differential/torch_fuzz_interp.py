@@ -1,4 +1,4 @@
-"""Every graph of a compiled function, run by the reference interpreter as well."""
+"""Every graph of a compiled function, run by the reference interpreter as well, with bounds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
+from torch_bounds import BoundedTensor, NoBoundError, bound_for_graph, further_off
 
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.capture.compile import Settings, compile_graph
+from treadle.frontends.torch.capture.compile import Built, Settings, compile_graph
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.own_steps import OwnSteps
-from treadle.frontends.torch.lowering.graph import Lowered
-from treadle.frontends.torch.lowering.values import Realised
-from treadle.index import evaluate
-from treadle.ir.interp import run
-from treadle.ir.interp.dtypes import NUMPY_TYPES
-from treadle.ir.types import DType
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
+from treadle.ir.interp import RunError
 
 
 def raised_by_torch(error: BaseException) -> bool:
@@ -33,12 +29,15 @@ def raised_by_torch(error: BaseException) -> bool:
 
 
 class Watching:
-    """A backend that compares every run of a graph without calls with the interpreter."""
+    """A backend that holds every run of a graph against the bound of its program."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.graphs = self.compared = self.uncaptured = 0
+        self.elements = self.unbounded = 0
         self.problem: str | None = None
+        self.bounded: list[tuple[Any, BoundedTensor]] = []
+        """Results of graphs, with what they should be and how far they may be off."""
 
     def __call__(self, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         """What Dynamo calls."""
@@ -46,9 +45,9 @@ class Watching:
             return compat.aot_compile(
                 gm,
                 inputs,
-                forward=partial(self._compile, "forward"),
-                backward=partial(self._compile, "backward"),
-                inference=partial(self._compile, "graph"),
+                forward=partial(self._compile, GraphKind.FORWARD),
+                backward=partial(self._compile, GraphKind.BACKWARD),
+                inference=partial(self._compile, GraphKind.INFERENCE),
                 decompositions=decompositions(OwnSteps()),
             )
         except Exception as e:
@@ -57,73 +56,40 @@ class Watching:
             self.uncaptured += 1  # like the backend: what torch cannot capture, torch runs
             return gm  # type: ignore[no-any-return]
 
-    def _compile(self, name: str, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        seen: list[Lowered] = []
-        donated = compat.donated_inputs() if name == "backward" else ()
-        settings = replace(self.settings, observe=seen.append)
-        compiled = compile_graph(gm, name, settings, donated)
+    def _compile(self, kind: GraphKind, gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        seen: list[Built] = []
+        donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
+        settings = replace(self.settings, report=seen.append)
+        compiled = compile_graph(gm, kind, settings, donated)
         self.graphs += 1
-        if not seen or seen[-1].calls:
-            return compiled
-        return compat.make_boxed(partial(self._both, seen[-1], compiled))
+        return compat.make_boxed(partial(self._both, seen[-1], compiled)) if seen else compiled
 
-    def _both(self, lowered: Lowered, compiled: Callable[..., Any], args: list[Any]) -> Any:
-        given = list(args)
-        wanted = expected(lowered, given)
+    def _both(self, built: Built, compiled: Callable[..., Any], args: list[Any]) -> Any:
+        given = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in args]
+        try:
+            wanted = bound_for_graph(built, given)
+        except (NoBoundError, RunError, NotImplementedError):
+            return compiled(args)  # errors of the program are eager's as well
         results = compiled(args)
         self.compared += 1
-        for k, (ours, theirs) in enumerate(zip(results, wanted, strict=True)):
-            if isinstance(theirs, torch.Tensor) and self.problem is None:
-                self.problem = unlike(ours, theirs, lowered, f"result {k} of a graph")
+        for k, (ours, bound) in enumerate(zip(results, wanted, strict=True)):
+            if bound is None:
+                continue
+            self.elements += bound.error.numel()
+            self.unbounded += int(bound.error.isinf().sum())
+            problem = further_off(ours, bound)
+            if problem is not None and self.problem is None:
+                self.problem = f"result {k} of a graph, compiled: {problem}"
+            self.bounded.append((ours, bound))
         return results
 
-
-def unlike(ours: Any, theirs: Any, lowered: Lowered, where: str) -> str | None:
-    """What differs between kernels and interpreter, within the roundings of the narrowest type."""
-    kinds = {b.dtype for b in lowered.program.buffers}
-    narrow = bool(kinds & {DType.BF16, DType.F16})
-    rtol = 2e-2 if narrow else 2e-5
-    largest = float(theirs.abs().max()) if theirs.numel() and theirs.is_floating_point() else 1.0
-    scale = max(largest, 1.0) if np.isfinite(largest) else 1e3
-    try:
-        torch.testing.assert_close(
-            ours, theirs, rtol=rtol, atol=rtol * scale, equal_nan=True, check_stride=False
-        )
-    except AssertionError as e:
-        return f"{where}, compiled against interpreted: " + " ".join(str(e).split())[:200]
-    return None
+    def bound_of(self, tensor: Any) -> BoundedTensor | None:
+        """The bound of a tensor that a graph gave, found by where it lies."""
+        for ours, bound in reversed(self.bounded):
+            if isinstance(ours, torch.Tensor) and _lies_at(ours) == _lies_at(tensor):
+                return bound
+        return None
 
 
-def expected(lowered: Lowered, given: Sequence[Any]) -> list[Any]:
-    """What the interpreter makes of a program, as torch tensors; None where it is no tensor."""
-    arrays = {name: as_array(given[position]) for position, name in lowered.tensors}
-    arrays |= {name: as_array(tensor) for name, tensor in lowered.constants.items()}
-    numbers = {name: int(given[position]) for position, name in lowered.numbers}
-    done = run(lowered.program, arrays, sizes=numbers)
-    values = {s: done.sizes[s.name] for s in lowered.program.sizes}
-
-    def window(value: Any) -> Any:
-        if not isinstance(value, Realised):
-            return None
-        layout = value.layout
-        sizes, strides = ([int(evaluate(n, values)) for n in part] for part in
-                          (layout.sizes, layout.strides))  # fmt: skip
-        row = as_tensor(done._memory.elements(value.buffer.name), value.dtype)
-        return row.as_strided(sizes, strides, int(evaluate(layout.offset, values)))
-
-    return [window(value) for value in lowered.outputs]
-
-
-def as_array(tensor: Any) -> Any:
-    """A torch tensor's elements as numpy has them."""
-    plain = tensor.detach().clone().contiguous()
-    if plain.dtype is torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(NUMPY_TYPES[DType.BF16])
-    return plain.numpy()
-
-
-def as_tensor(row: Any, dtype: DType) -> Any:
-    """The elements of a storage of the interpreter as a torch tensor."""
-    if dtype is DType.BF16:
-        return torch.from_numpy(row.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(row.copy())
+def _lies_at(tensor: Any) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype

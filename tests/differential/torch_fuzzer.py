@@ -18,9 +18,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch_bounds import BoundedTensor, further_off
 from torch_fuzz_cases import Case, functions_of, make_case, storage_of, text_of
 from torch_fuzz_interp import Watching
 
@@ -32,6 +33,10 @@ REPORT = 500
 """How many cases are told at once."""
 POLICIES = ("balanced", "fast", "balanced", "memory", "balanced", "inductor")
 """What is asked of the scheduler, by the last digits of the seed."""
+BoundOf: TypeAlias = Callable[[Any], BoundedTensor | None]
+"""From a tensor to what is known of its error."""
+ANYTHING = 1.0
+"""An error that lets every value pass."""
 GROWTH = 2
 """How much larger the size `n` of the inputs is when a dynamic case runs a second time."""
 
@@ -94,11 +99,18 @@ def weighted(y: Any) -> Any:
     return (y.double() * weights).sum()
 
 
-def difference(case: Case, found: Outcome, wanted: Outcome, n: int | None = None) -> str | None:
-    """What two outcomes of a case disagree about, or None."""
+def difference(
+    case: Case,
+    found: Outcome,
+    wanted: Outcome,
+    n: int | None = None,
+    bound_of: BoundOf = lambda tensor: None,
+) -> str | None:
+    """What two outcomes of a case disagree about, or None; results within their derived bound."""
     for k, error in enumerate(case.errors):
         (mine, ours), (yours, theirs) = found.results[k], wanted.results[k]
-        problem = unequal(ours, theirs, error) or steps_differ(mine, yours)
+        bound = None if error >= ANYTHING else bound_of(mine)
+        problem = unequal_within(ours, theirs, bound, error) or steps_differ(mine, yours)
         if problem is not None and problem.startswith("strides") and n is not None:
             problem = problem if steps_differ(mine, predicted(case, n)[k]) else None
         if problem is None and mine.requires_grad != yours.requires_grad:
@@ -120,12 +132,14 @@ def difference(case: Case, found: Outcome, wanted: Outcome, n: int | None = None
     return None
 
 
-def judged(case: Case, found: Outcome, wanted: Outcome, n: int) -> str | None:
+def judged(
+    case: Case, found: Outcome, wanted: Outcome, n: int, bound_of: BoundOf = lambda tensor: None
+) -> str | None:
     """What an outcome gets wrong: not what it has more exactly than eager mode."""
-    problem = difference(case, found, wanted, n)
+    problem = difference(case, found, wanted, n, bound_of)
     if problem is None:
         return None
-    anything = replace(case, errors=tuple([1.0] * len(case.errors)), noise=1.0)
+    anything = replace(case, errors=tuple([ANYTHING] * len(case.errors)), noise=ANYTHING)
     other = difference(anything, found, wanted, n)
     if other is not None:
         return other
@@ -163,6 +177,20 @@ def predicted(case: Case, n: int) -> list[Any]:
     inputs = make(n)
     with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         return list(function(*[mode.from_tensor(x) for x in inputs]))
+
+
+def unequal_within(ours: Any, theirs: Any, bound: BoundedTensor | None, error: float) -> str | None:
+    """What differs beyond eager's usual error and beyond twice the bound.
+
+    That ours is within the bound is seen to where graphs run; eager may round more often than the
+    program says (products of bf16), or be as far off as the bound says where much cancels.
+    """
+    problem = unequal(ours, theirs, error)
+    if problem is None or bound is None or ours.dtype != theirs.dtype:
+        return problem
+    if not bound.error.isfinite().all():
+        return problem
+    return further_off(ours, BoundedTensor(theirs, 2 * bound.error)) and problem
 
 
 def unequal(ours: Any, theirs: Any, error: float) -> str | None:
@@ -204,11 +232,12 @@ def with_backend(case: Case, backend: Any, wanted: Outcome) -> str | None:
     make, function = functions_of(case)
     compiled = torch.compile(function, backend=backend, dynamic=case.is_dynamic)
     try:
-        problem = judged(case, run_case(compiled, make(case.n)), wanted, case.n)
+        bound_of = backend.bound_of if isinstance(backend, Watching) else lambda tensor: None
+        problem = judged(case, run_case(compiled, make(case.n)), wanted, case.n, bound_of)
         n = case.n + GROWTH
         larger = eager(case, n) if case.is_dynamic and problem is None else None
         if larger is not None:
-            problem = judged(case, run_case(compiled, make(n)), larger, n)
+            problem = judged(case, run_case(compiled, make(n)), larger, n, bound_of)
             problem = problem and f"with n={n}: {problem}"
     except Exception as e:
         lines = [x for x in str(e).splitlines() if x and not x.endswith("raised:")]
@@ -258,7 +287,7 @@ def _all_agree(usable: Sequence[tuple[Case, Outcome]], watching: Watching) -> bo
         whole = joined([case for case, _ in usable])
         wanted = run_case(together, [x for (make, _), (case, _) in zip(made, usable, strict=True)
                                      for x in make(case.n)])  # fmt: skip
-        return difference(whole, found, wanted) is None
+        return difference(whole, found, wanted, bound_of=watching.bound_of) is None
     except Exception:
         return False
 

@@ -1,9 +1,10 @@
-"""One name, one meaning: of classes, and of what a statement carries."""
+"""One name, one meaning: of classes, of what a statement carries; the field's words."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Mapping
 
 from house_tree import Module, all_modules
@@ -13,6 +14,26 @@ SHARED_NAMES: Mapping[str, str] = {}
 
 # The table of attributes is theirs; kernels and the writer of C are being rewritten.
 MAY_COUNT_ATTRIBUTES = ("ir/body.py", "kernel/", "codegen/")
+
+# Words we had for things that have a name; the glossary has the names.
+OUR_WORDS = {
+    "heir": "in-place reuse",
+    "spot": "placed layout",
+    "tenant": "suballocation",
+}
+
+
+def words_are_the_fields(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        name = getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", "")
+        for word in _words(name) & OUR_WORDS.keys() if isinstance(name, str) else ():
+            line = getattr(node, "lineno", 1)
+            yield module.at(line, f"'{name}' says {word}; the word is {OUR_WORDS[word]}")
+
+
+def _words(name: str) -> set[str]:
+    """The words of an identifier, in the singular: `by_heirs` and `ByHeirs` are by, heir."""
+    return {word.lower().removesuffix("s") for word in re.findall(r"[A-Z]?[a-z]+", name)}
 
 
 def attributes_have_names(module: Module) -> Iterator[str]:

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from house_asserts import asserts_say_something
 from house_imports import layers_point_down, numpy_stays_home, torch_stays_home
-from house_names import attributes_have_names, class_names_have_one_meaning
+from house_names import (
+    attributes_have_names,
+    class_names_have_one_meaning,
+    words_are_the_fields,
+)
 from house_shape import files_are_small, functions_are_short, public_things_have_a_docstring
 from house_state import environment_is_read_in_one_place, no_mutable_state
 from house_tree import Module
@@ -20,6 +24,7 @@ RULES: Mapping[str, Check] = {
     "class names have one meaning": class_names_have_one_meaning,
     "attributes have names": attributes_have_names,
     "asserts say something": asserts_say_something,
+    "words are the field's": words_are_the_fields,
     "layers point down": layers_point_down,
     "torch stays home": torch_stays_home,
     "numpy stays home": numpy_stays_home,

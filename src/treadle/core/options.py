@@ -142,6 +142,13 @@ class Options:
         OneOf("auto", "c", "python"),
         "TREADLE_HOST",
     )
+    code: str = _option(
+        "auto",
+        "what kernels on the CPU are written in: C (auto, c), or Triton, which its interpreter runs"
+        " slowly: to try GPU kernels without a GPU",
+        OneOf("auto", "c", "triton"),
+        "TREADLE_CODE",
+    )
     cc: str | None = _option(
         None,
         "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",

@@ -87,17 +87,21 @@ class Stmt(NamedTuple):
     @property
     def buffer(self) -> str:
         """The buffer that a load, a store or a bucketize touches."""
-        return str(self.attrs[0])
+        name: str = self.attrs[0]  # type: ignore[assignment]
+        return name
 
     @property
     def address(self) -> Expr:
         """The `index` of a load or a store."""
-        return _expr(self.attrs[1])
+        index = self.attrs[1]
+        assert isinstance(index, Expr)
+        return index
 
     @property
     def mode(self) -> str:
         """How a store combines with what is there; loads are plain."""
-        return str(self.attrs[2]) if self.op == "store" else "plain"
+        mode: str = self.attrs[2] if self.op == "store" else "plain"  # type: ignore[assignment]
+        return mode
 
 
 class Numbered(NamedTuple):
@@ -180,8 +184,3 @@ def value_symbol(number: int) -> Symbol:
 def number_of(symbol: Symbol) -> int:
     """The value number behind a symbol made by `value_symbol`."""
     return int(symbol.name[1:])
-
-
-def _expr(attr: object) -> Expr:
-    assert isinstance(attr, Expr)
-    return attr

@@ -6,6 +6,7 @@
     stage %3                  a load is copied into a tile first, and read from there
     keep %7                   a value stays in a row between passes instead of being made again
     flush r0                  at each step of r0, partial sums in f32 flow into wide ones
+    tune warps 4              a number for the renderer: warps, pipeline
 
 Steps are data: they are printed with their nest, saved, replayed, compared and searched. Without
 any, loops are walked as they stand, one element after the other. What the steps of one nest come
@@ -116,7 +117,21 @@ class Flush:
         return f"flush {self.axis}"
 
 
-Step: TypeAlias = Split | Order | Bind | StageLoad | Keep | Flush
+@dataclass(frozen=True, slots=True)
+class Tune:
+    """Tell the renderer a number: how many warps, how deep a pipeline."""
+
+    knob: str
+    value: int
+
+    def __str__(self) -> str:
+        return f"tune {self.knob} {self.value}"
+
+
+KNOBS = ("warps", "pipeline")
+"""What can be tuned."""
+
+Step: TypeAlias = Split | Order | Bind | StageLoad | Keep | Flush | Tune
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,16 @@ class LoopPlan:
     kept: frozenset[int] = frozenset()
     staged: frozenset[int] = frozenset()
     flush: str | None = None
+    tuned: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def tiles(self) -> tuple[Axis, ...]:
+        """The loops whose points are worked on together."""
+        return tuple([a for a in self.axes if a.binding is Binding.TILE])
+
+    def knob(self, name: str, default: int) -> int:
+        """The number a step gave to a knob."""
+        return dict(self.tuned).get(name, default)
 
     @property
     def first_inner(self) -> int:
@@ -223,6 +248,8 @@ def _take(plan: LoopPlan, step: Step, body: Body) -> LoopPlan:
         if not plan.axis(step.axis).reduces:
             raise UnfitStepError(f"{step}: the loop does not reduce")
         return replace(plan, flush=step.axis)
+    if isinstance(step, Tune):
+        return replace(plan, tuned=(*plan.tuned, (step.knob, step.value)))
     made = {at.number: at for at in body.walk() if at.number is not None}
     at = made.get(step.value)
     if at is None or at.depth:

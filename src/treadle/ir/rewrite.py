@@ -122,16 +122,18 @@ def values_in(stmt: Stmt) -> int:
 
 def map_stmts(stmts: tuple[Stmt, ...], change: Callable[[Stmt], Stmt]) -> tuple[Stmt, ...]:
     """The statements with `change` applied to each, regions first; the same object if to none."""
-    found = [_mapped(s, change) for s in stmts]
-    return stmts if all(a is b for a, b in zip(found, stmts, strict=True)) else tuple(found)
-
-
-def _mapped(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
-    if stmt.region:
-        region = map_stmts(stmt.region, change)
-        if region is not stmt.region:
-            stmt = stmt._replace(region=region)
-    return change(stmt)
+    found = []
+    is_same = True
+    for stmt in stmts:
+        new = stmt
+        if stmt.region:
+            region = map_stmts(stmt.region, change)
+            if region is not stmt.region:
+                new = stmt._replace(region=region)
+        new = change(new)
+        is_same = is_same and new is stmt
+        found.append(new)
+    return stmts if is_same else tuple(found)
 
 
 def rewritten(body: Body, instead: Instead) -> Body:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, StageLoad, Step
+from treadle.ir.loop_schedule import (
+    KNOBS,
+    Bind,
+    Binding,
+    Flush,
+    Keep,
+    Order,
+    Split,
+    StageLoad,
+    Step,
+    Tune,
+)
 from treadle.ir.text_cursor import Cursor
 
 _AXIS = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*'?")
@@ -49,5 +60,6 @@ READERS: Mapping[str, Callable[[Cursor], Step]] = {
     "stage": lambda at: StageLoad(at.value_number()),
     "keep": lambda at: Keep(at.value_number()),
     "flush": lambda at: Flush(_axis(at)),
+    "tune": lambda at: Tune(at.expect_word(*KNOBS), at.integer("a number")),
 }
 """How each step is read, by its first word."""

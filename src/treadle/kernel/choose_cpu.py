@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Expr, Symbol, coefficient, hint
+from treadle.ir.body import Body
 from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, StageLoad, Step
 from treadle.ir.program import Nest, Program
 from treadle.kernel.stages import Nests, plan_nests
@@ -46,6 +47,29 @@ def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdic
     return _Choice(nest, program, accesses).steps()
 
 
+class AccessCosts:
+    """What touching memory along a loop costs, for the loops of one body."""
+
+    def __init__(self, body: Body, program: Program, accesses: list[BodyAccess]) -> None:
+        self.body, self.program, self.accesses = body, program, accesses
+
+    def of(self, v: Symbol) -> float:
+        """What the accesses cost if `v` is the innermost loop."""
+        return sum(self._one(a, v) for a in self.accesses) + 0.01
+
+    def _one(self, a: BodyAccess, v: Symbol) -> float:
+        step = coefficient(a.index, v)
+        if step is None or (a.is_indirect and v not in a.index.free):
+            return BY_DATA
+        if step.value == 0:
+            return INVARIANT
+        if step.value is not None and abs(step.value) == 1:
+            return NEXT
+        width = self.program.by_name[a.buffer].dtype.itemsize
+        apart = LINE if step.value is None else abs(step.value) * width
+        return NEXT + (STRIDED - NEXT) * min(apart, LINE) / LINE
+
+
 @dataclass(frozen=True)
 class _Candidate:
     """A loop that vectors could carry out, and what touching memory along it costs."""
@@ -61,6 +85,7 @@ class _Choice:
         self.nest, self.program, self.body = nest, program, nest.body
         self.accesses, self.numerics = accesses, program.numerics
         self.extents = dict(self.body.space.items())
+        self.costs = AccessCosts(self.body, program, accesses)
         self.stages: Nests = plan_nests(self.body, program.storage_of, in_any_order=True)
 
     def steps(self) -> tuple[tuple[Step, ...], Verdict]:
@@ -107,29 +132,13 @@ class _Choice:
         return yes("KER007")
 
     def _cost(self, v: Symbol) -> float:
-        total = sum(self._access_cost(a, v) for a in self.accesses) + 0.01
+        total = self.costs.of(v)
         points = hint(self.extents[v])
         if points < SHORTEST:
             total *= SHORTEST / max(points, 1)
         if v in self.body.domain.vars and len(self.body.reduce):
             total *= 1.1  # sums in memory instead of registers
         return total
-
-    def _access_cost(self, a: BodyAccess, v: Symbol) -> float:
-        step = coefficient(a.index, v)
-        if step is None or (a.is_indirect and v in self._hidden(a)):
-            return BY_DATA
-        if step.value == 0:
-            return INVARIANT
-        if step.value is not None and abs(step.value) == 1:
-            return NEXT
-        width = self.program.by_name[a.buffer].dtype.itemsize
-        apart = LINE if step.value is None else abs(step.value) * width
-        return NEXT + (STRIDED - NEXT) * min(apart, LINE) / LINE
-
-    def _hidden(self, a: BodyAccess) -> frozenset[Symbol]:
-        """Loops that an index depends on by way of data."""
-        return frozenset(self.body.space.vars) - a.index.free
 
     # -- shapes ------------------------------------------------------------------------------
     def _rows(self, v: Symbol) -> Iterator[Step]:

@@ -173,7 +173,7 @@ def _chains(shape: LaunchShape, lives: Mapping[str, StorageLife]) -> Iterator[tu
             continue
         chain = [name]
         while (reuser := shape.reuses.get(chain[-1])) in rest:
-            assert reuser is not None
+            assert reuser is not None, "what is in the rest has a name"
             is_output = lives[reuser].role is Role.OUTPUT
             if is_output and lives[reuser].bytes != lives[name].bytes:
                 break

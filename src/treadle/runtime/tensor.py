@@ -74,7 +74,7 @@ def as_array(tensor: TensorAdapter, dtype: Any) -> Any:
     return np.ndarray(tensor.shape, dtype, buffer=raw, offset=-below, strides=steps)
 
 
-def is_window(tensor: TensorAdapter, sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def has_layout(tensor: TensorAdapter, sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether a tensor lies in memory as a layout says, steps of single elements aside."""
     if tensor.shape != sizes:
         return False

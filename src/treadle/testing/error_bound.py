@@ -30,11 +30,19 @@ from treadle.ir.interp.machine import RUNNERS
 from treadle.ir.interp.memory import Memory
 from treadle.ir.numerics import Numerics
 from treadle.ir.program import Call, Loop, MultiOutput, Nop, Operation, Program
-from treadle.testing.bounding.calls import CallBound, bound_call
+from treadle.testing.bounding.calls import CallAtWork, CallBound, bound_call
 from treadle.testing.bounding.memory import Errors
 from treadle.testing.bounding.statements import BoundRun
 
-__all__ = ["Bounds", "CallBound", "OutOfBoundsError", "assert_within", "derive_bounds", "outside"]
+__all__ = [
+    "Bounds",
+    "CallAtWork",
+    "CallBound",
+    "OutOfBoundsError",
+    "assert_within",
+    "derive_bounds",
+    "outside",
+]
 
 MOST_UNDECIDABLE = 0.01
 """The share of elements without a bound above which a comparison says too little."""

@@ -14,6 +14,8 @@ from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings, compile_graph  # noqa: E402
 from treadle.frontends.torch.lowering import registry  # noqa: E402
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph  # noqa: E402
+from treadle.frontends.torch.lowering.graph_kind import GraphKind  # noqa: E402
+from treadle.frontends.torch.lowering.origins import Provenance  # noqa: E402
 from treadle.frontends.torch.lowering.reshaping import DimensionGroup, grouped, view_strides  # noqa: E402
 from treadle.frontends.torch.lowering.symbols import GraphSizes  # noqa: E402
 from treadle.frontends.torch.lowering.values import NotLowered  # noqa: E402
@@ -29,9 +31,23 @@ pytestmark = pytest.mark.torch
 def lowered(function: Any, *inputs: Any) -> Lowered:
     """The program of a function of tensors, verified."""
     gm = make_fx(function, tracing_mode="fake")(*inputs)
-    result = lower_graph(gm, "graph")
+    result = lower_graph(gm)
     verify(result.program)
     return result
+
+
+def test_what_is_made_for_a_call_says_for_which_node() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return (x.t() * 2) @ w
+
+    gm = make_fx(function, tracing_mode="fake")(torch.randn(4, 3), torch.randn(4, 2))
+    result = lower_graph(gm)
+    names = {node.name for node in gm.graph.nodes}
+    provenance = Provenance(gm.graph, made_for=result.made_for)
+    for buffer in result.program.buffers:
+        if buffer.name not in result.program.inputs:
+            assert result.made_for.get(buffer.name, buffer.name) in names
+            assert provenance.of(buffer.name) is not None
 
 
 def kinds(result: Lowered) -> list[str]:
@@ -50,7 +66,9 @@ def test_a_graph_says_how_exact_torch_is_unless_asked_to_be_exact(
 ) -> None:
     gm = make_fx(lambda x: x.exp() + 1, tracing_mode="fake")(torch.randn(3))
     seen: list[Lowered] = []
-    compile_graph(gm, "graph", Settings(Options(**options), strict=True, observe=seen.append))
+    compile_graph(
+        gm, GraphKind.INFERENCE, Settings(Options(**options), strict=True, observe=seen.append)
+    )
     assert [one.program.numerics for one in seen] == [numerics]
 
 

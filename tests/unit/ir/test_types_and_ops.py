@@ -101,10 +101,10 @@ def test_attributes_are_read_and_changed_by_their_names(op: str) -> None:
 @pytest.mark.parametrize("op", [op for op in OPS if OPS[op].family is Family.MEMORY])
 def test_what_touches_memory_says_what_and_where(op: str) -> None:
     stmt = Stmt(op, (), tuple([const(k) for k in range(len(OPS[op].attrs))]))
-    assert stmt.buffer == str(stmt.attr("buffer"))
+    assert stmt.buffer is stmt.attr("buffer")
     if op != "bucketize":
         assert stmt.address is stmt.attr("index")
-        assert stmt.mode == (str(stmt.attr("mode")) if op == "store" else "plain")
+        assert stmt.mode == (stmt.attr("mode") if op == "store" else "plain")
 
 
 def test_effects_are_known_for_every_kind() -> None:

@@ -330,7 +330,7 @@ def test_a_call_nobody_knows_has_no_bound_once_its_arguments_are_not_exact() -> 
     externs = {"mine": lambda ctx, op: ctx.write("y", ctx.args[0] * 2)}
     inputs = {"x": np.zeros(8, np.float32)}
     assert np.isinf(derive_bounds(b.build(), inputs, externs=externs).error("y")).all()
-    bounded = {"mine": lambda args, errors, attrs: (args[0] * 2.0, errors[0] * 2)}
+    bounded = {"mine": lambda call: (call.args[0] * 2.0, call.errors[0] * 2)}
     found = derive_bounds(b.build(), inputs, externs=externs, call_bounds=bounded).error("y")
     assert (found < 4e-6).all()
 

@@ -198,7 +198,7 @@ class BodyWriter:
         if step.number not in self._reductions:
             stmt, result = step.stmt, self.types[step.number]
             to = result[0] if isinstance(result, tuple) else result
-            assert to is not None
+            assert to is not None, "a value that is written has a type"
             kind = str(stmt.attrs[0])
             over = self._over(step) if step.over else None
             if kind in NEEDS_AN_ELEMENT:

@@ -258,8 +258,9 @@ class ScheduledWriter(BodyWriter):
         """The C names of a value with several results, brought here likewise."""
         types = self.types[number]
         assert isinstance(types, tuple), f"%{number} has several results"
-        for name, t in zip(self.values[number], types, strict=True):
-            self._bring(name, name, held(t))
+        if number not in self._scope:
+            for name, t in zip(self.values[number], types, strict=True):
+                self._bring(name, name, held(t))
         return self.values[number]
 
     def _bring(self, key: int | str, name: str, ctype: str) -> None:

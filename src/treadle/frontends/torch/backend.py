@@ -23,6 +23,7 @@ from treadle.frontends.torch.capture.compile import (
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import input_names
 
 NAME = "treadle"
@@ -54,16 +55,16 @@ def compile_with(
     saved, steps = Saved(inputs=input_names(gm.graph)), OwnSteps()
     settings = replace(settings, options=log.with_what_logs_need(settings.options))
 
-    def compiler(name: str, is_backward: bool = False) -> Callable[..., Any]:
-        return partial(_compile, name, settings, is_backward, saved)
+    def compiler(kind: GraphKind) -> Callable[..., Any]:
+        return partial(_compile, kind, settings, saved)
 
     try:
         return compat.aot_compile(
             gm,
             example_inputs,
-            forward=compiler("forward"),
-            backward=compiler("backward", is_backward=True),
-            inference=compiler("graph"),
+            forward=compiler(GraphKind.FORWARD),
+            backward=compiler(GraphKind.BACKWARD),
+            inference=compiler(GraphKind.INFERENCE),
             decompositions=decompositions(steps),
             partition=partition_for(settings, steps),
         )
@@ -74,15 +75,14 @@ def compile_with(
 
 
 def _compile(
-    name: str,
+    kind: GraphKind,
     settings: Settings,
-    is_backward: bool,
     saved: Saved,
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
 ) -> Callable[..., Any]:
-    donated = compat.donated_inputs() if is_backward else ()
-    return compile_graph(gm, name, settings, donated, saved)
+    donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
+    return compile_graph(gm, kind, settings, donated, saved)
 
 
 def read_settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:

@@ -41,7 +41,8 @@ from treadle.runtime.launch_plan import (
 )
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.plan_launches import plan_as_told
-from treadle.runtime.tensor import TensorAdapter, as_array, bytes_of, is_window
+from treadle.runtime.tensor import TensorAdapter, as_array, bytes_of, has_layout
+from treadle.runtime.triton_kernels import TritonKernels
 
 if TYPE_CHECKING:
     from treadle.ir.interp import ExternFn
@@ -84,7 +85,7 @@ class CompiledProgram:
         self,
         host: HostProgram,
         unit: Unit,
-        kernels: Kernels | None,
+        kernels: Kernels | TritonKernels | None,
         plan: Any,
         externs: Mapping[str, ExternFn],
         verdict: Verdict = YES,
@@ -177,11 +178,11 @@ class CompiledProgram:
 
     def _lies_in_place(self, memory: PlacedMemory, name: str, tensor: TensorAdapter) -> bool:
         """Whether a tensor can serve as the storage of an input just as it is."""
-        window = memory.layout(name)
-        is_whole = self.program.storage_of(name) == name and window.offset == 0
-        if not is_whole or window.lowest < 0 or 0 in window.sizes:
+        layout = memory.layout(name)
+        is_whole = self.program.storage_of(name) == name and layout.offset == 0
+        if not is_whole or layout.lowest < 0 or 0 in layout.sizes:
             return False
-        return is_window(tensor, window.sizes, window.strides)
+        return has_layout(tensor, layout.sizes, layout.strides)
 
     def _numpy_type(self, name: str) -> Any:
         from treadle.ir.interp.dtypes import NUMPY_TYPES
@@ -243,7 +244,7 @@ class CompiledProgram:
 
     def launch(self, memory: PlacedMemory, kernels: Sequence[str]) -> None:
         """Run kernels of consecutive numbers in one call."""
-        assert self.kernels is not None, "the interpreter runs what has no kernels"
+        assert isinstance(self.kernels, Kernels), "the interpreter runs what has no kernels in C"
         numbers = [self._number[name] for name in kernels]
         roots = self.unit.storages
         for root in roots:

@@ -33,6 +33,7 @@ from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tens
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
 from treadle.runtime.hosts.torch_memory import RunMemory
 from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret, storage_key
+from treadle.runtime.kernels import Kernels
 from treadle.runtime.launch_plan import CallStep, Step
 from treadle.runtime.signature import TensorResult
 
@@ -98,6 +99,8 @@ def _translated(bound: Bound) -> InC:
         raise NotInC("this torch does not have the C interface")
     if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
         raise NotInC("not all of its memory is the CPU's")
+    if not isinstance(bound.runner.compiled.kernels, Kernels):
+        raise NotInC("its kernels are not in C")
     if signature.objects:
         raise NotInC("it is given objects that only Python knows")
     if bound.calls.broken:
@@ -114,7 +117,7 @@ class CHost:
     def __init__(self, bound: Bound, made: InC, library: Any, options: Options) -> None:
         self.bound, self.made, self._library = bound, made, library
         kernels = bound.runner.compiled.kernels
-        assert kernels is not None, "a runner is made of what was compiled"
+        assert isinstance(kernels, Kernels), "a host in C launches kernels in C"
         self.kernels = kernels
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)

@@ -168,11 +168,12 @@ class BoundCalls:
         """A result as its buffer is to be: a copy, if it is not or lies in an argument."""
         layout, element = self.tensors.layouts[name], self.tensors.element(name)
         if not isinstance(tensor, torch.Tensor):
-            tensor = torch.as_tensor(tensor, dtype=element)
+            tensor = torch.as_tensor(tensor, dtype=element, device=self.tensors.device)
         is_same = tensor.dtype is element and lies(tensor, layout) and not tensor.is_neg()
         if is_same and storage_key(tensor) not in inputs:
             return tensor
-        moved = torch.empty_strided(layout.sizes, layout.strides, dtype=element)
+        device = self.tensors.device
+        moved = torch.empty_strided(layout.sizes, layout.strides, dtype=element, device=device)
         return moved.copy_(tensor)
 
     # -- called back -----------------------------------------------------------------------

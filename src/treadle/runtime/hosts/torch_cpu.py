@@ -37,6 +37,7 @@ from treadle.runtime.signature import (
     SizeResult,
     TensorResult,
 )
+from treadle.runtime.triton_kernels import TritonKernels
 
 MOST_BOUND = 64
 RUNS_BEFORE_C = {"auto": 2, "c": 0, "python": sys.maxsize}
@@ -218,7 +219,9 @@ class Bound:
             tensor, layout = given[position], self.layouts[name]
             if tensor is None:  # a token that orders effects: torch passes nothing for it
                 element = tensors.element(name)
-                tensor = torch.empty_strided(layout.sizes, layout.strides, dtype=element)
+                tensor = torch.empty_strided(
+                    layout.sizes, layout.strides, dtype=element, device=tensors.device
+                )
             if tuple(tensor.shape) != layout.sizes and self.runner.place(name) is None:
                 memory.tensors[name] = tensor  # saved by an operator that broke its promise
                 continue
@@ -283,8 +286,11 @@ class Bound:
         kernels = self.runner.compiled.kernels
         first, last = kernel_numbers[0], kernel_numbers[-1] + 1
         assert kernels is not None, "a runner is made of what was compiled"
-        start = kernels.launch
         numbers = [self.sizes[s.name] for s in self.program.sizes]
+        if isinstance(kernels, TritonKernels):
+            start_there = kernels.bind(first, last, numbers)
+            return lambda memory: start_there(memory.addresses)
+        start = kernels.launch
         sizes = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
 
         def launch(memory: RunMemory) -> None:

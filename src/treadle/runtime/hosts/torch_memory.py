@@ -73,6 +73,8 @@ class TensorMemory:
     ) -> None:
         self.shape, self.plan, self.layouts, self.place = shape, plan, layouts, place
         self.lets_inputs_go = lets_inputs_go
+        self.device = plan.device
+        """Where memory is allocated."""
         seen = shape.seen_by_calls | shape.outputs
         self.pools: dict[str, list[PooledStorage]] = {
             pool: [
@@ -126,9 +128,10 @@ class TensorMemory:
 
     def _take(self, name: str) -> Action:
         layout, element, is_pool = self.layouts[name], self.element(name), name in self.pools
+        device = self.device
 
         def take(memory: RunMemory) -> None:
-            made = torch.empty_strided(layout.sizes, layout.strides, dtype=element)
+            made = torch.empty_strided(layout.sizes, layout.strides, dtype=element, device=device)
             self.put(memory, name, made)
             if is_pool:
                 self.settle(memory, name)
@@ -137,7 +140,7 @@ class TensorMemory:
 
     def _take_arena(self, count: int) -> Action:
         def take(memory: RunMemory) -> None:
-            memory.arena = torch.empty(count, dtype=torch.uint8)
+            memory.arena = torch.empty(count, dtype=torch.uint8, device=self.device)
             self._move_in(memory, self.pools[ARENA], memory.arena)
 
         return take
@@ -160,7 +163,8 @@ class TensorMemory:
         tensor, inside = memory.tensors[pool], self.pools[pool]
         is_ours = self.plan.lives[pool].role is Role.OUTPUT
         if not is_ours and (not is_free or tensor.data_ptr() % CPU_ALIGNMENT):
-            tensor = torch.empty(self.plan.lives[pool].bytes, dtype=torch.uint8)
+            count = self.plan.lives[pool].bytes
+            tensor = torch.empty(count, dtype=torch.uint8, device=self.device)
             is_ours = True
             for one in [t for t in inside if t.is_output]:
                 self._alone(memory, one.name)
@@ -177,7 +181,8 @@ class TensorMemory:
 
     def _alone(self, memory: RunMemory, name: str) -> None:
         sizes, strides, _ = self.layouts[name]
-        tensor = torch.empty_strided(sizes, strides, dtype=self.element(name))
+        element = self.element(name)
+        tensor = torch.empty_strided(sizes, strides, dtype=element, device=self.device)
         self.put(memory, name, tensor)
 
     def _move_in(self, memory: RunMemory, inside: list[PooledStorage], tensor: Any) -> None:

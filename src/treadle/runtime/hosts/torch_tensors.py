@@ -11,6 +11,8 @@ import torch
 from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.types import DType
 
+DEVICE_ALIGNMENT = 16
+"""Kernels for a device load 16 bytes at a time; a view may begin anywhere."""
 TORCH_TYPES: Mapping[DType, torch.dtype] = {d: getattr(torch, d.torch_name) for d in DType}
 
 
@@ -48,7 +50,8 @@ def as_elements(tensor: Any, element: torch.dtype) -> Any:
     memory = tensor.untyped_storage()
     start = tensor.storage_offset() * tensor.element_size()
     count = (memory.nbytes() - start) // element.itemsize
-    return torch.empty(0, dtype=element).set_(memory, start // element.itemsize, (count,), (1,))
+    empty = torch.empty(0, dtype=element, device=tensor.device)
+    return empty.set_(memory, start // element.itemsize, (count,), (1,))
 
 
 def as_expected(tensor: Any, layout: PlacedLayout) -> Any:
@@ -57,9 +60,11 @@ def as_expected(tensor: Any, layout: PlacedLayout) -> Any:
         # What AOTAutograd puts in the place of inputs that overlap is the whole storage, of which
         # the graph was captured with as much as they reach.
         tensor = tensor[: layout.sizes[0]]
-    if lies(tensor, layout) and not tensor.is_neg():
+    is_aligned = tensor.device.type == "cpu" or tensor.data_ptr() % DEVICE_ALIGNMENT == 0
+    if lies(tensor, layout) and not tensor.is_neg() and is_aligned:
         return tensor
-    moved = torch.empty_strided(layout.sizes, layout.strides, dtype=tensor.dtype)
+    kind, device = tensor.dtype, tensor.device
+    moved = torch.empty_strided(layout.sizes, layout.strides, dtype=kind, device=device)
     if 0 in layout.strides:
         # Elements that share memory cannot be written one by one.
         picks = [slice(0, 1) if s == 0 else slice(None) for s in layout.strides]

@@ -13,11 +13,12 @@ from treadle.core.context import Ctx
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
+from treadle.kernel.choose_gpu import choose_gpu_steps
 from treadle.kernel.renest import renest
 
 
 def schedule_loops(program: Program, ctx: Ctx) -> Program:
-    """Give every nest on a CPU a loop schedule."""
+    """Give every nest a loop schedule."""
     found = _Scheduling(program, ctx)
     ops = tuple([found.operation(op) for op in program.ops])
     buffers = (*program.buffers, *found.buffers)
@@ -36,7 +37,7 @@ class _Scheduling:
 
     def operation(self, op: Operation) -> Operation:
         """A kernel with schedules; anything else as it is."""
-        if not isinstance(op, Kernel) or op.device != "cpu":
+        if not isinstance(op, Kernel):
             return op
         members = [one for m in op.members for one in self._member(m)]
         return replace(op, members=tuple(members)) if self.changed else op
@@ -48,12 +49,16 @@ class _Scheduling:
         found: list[Operation] = []
         program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
         for nest in nests:
-            steps, verdict = choose_steps(nest, program)
+            choose = choose_gpu_steps if self._is_for_triton(nest) else choose_steps
+            steps, verdict = choose(nest, program)
             if self.ctx.journal.enabled:
                 self.ctx.journal.verdict("schedule-loops", (nest.name,), verdict)
             self.changed = self.changed or bool(steps)
             found.append(replace(nest, schedule=steps) if steps else nest)
         return found
+
+    def _is_for_triton(self, nest: Nest) -> bool:
+        return nest.device.partition(":")[0] == "cuda" or self.ctx.options.code == "triton"
 
     def _renested(self, nest: Nest) -> list[Nest]:
         """The nest itself, or the rows and totals it is made of."""

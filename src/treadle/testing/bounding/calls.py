@@ -8,6 +8,7 @@ function for every code, so it is exact as long as all it reads is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,11 +21,22 @@ from treadle.ir.types import BufferKind, DType
 from treadle.testing.bounding.memory import Errors
 from treadle.testing.bounding.rounding import UNIT_F32, UNIT_F64, growth, rounded, undecided
 
-CallBound: TypeAlias = "Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], Unrounded]"
-"""From arguments, their errors and the named arguments: the unrounded result and its error."""
 Unrounded: TypeAlias = "tuple[Array, Array] | None"
+CallBound: TypeAlias = "Callable[[CallAtWork], Unrounded]"
+"""From a call the unrounded result and its error; None if it cannot be told."""
 MORE_ROUNDINGS = 3
 """Of a product, of its factor and of the sum with the bias."""
+
+
+@dataclass(frozen=True)
+class CallAtWork:
+    """A call, its arguments as they were before it ran, and how far each could be off."""
+
+    op: Call
+    args: Sequence[Any]
+    errors: Sequence[Any]
+    attrs: Mapping[str, Any]
+    memory: Errors
 
 
 def _unit(x: Array) -> float:
@@ -39,12 +51,14 @@ def _product(args: Sequence[Any], errors: Sequence[Any]) -> tuple[Array, Array]:
     return np.matmul(a, b), moved + grown * np.matmul(*sizes)
 
 
-def _mm(args: Sequence[Any], errors: Sequence[Any], attrs: Mapping[str, Any]) -> Unrounded:
-    return _product(args[:2], errors[:2])
+def _mm(call: CallAtWork) -> Unrounded:
+    return _product(call.args[:2], call.errors[:2])
 
 
-def _addmm(args: Sequence[Any], errors: Sequence[Any], attrs: Mapping[str, Any]) -> Unrounded:
-    named = {"beta": 1, "alpha": 1, **dict(zip(("beta", "alpha"), args[3:], strict=False)), **attrs}
+def _addmm(call: CallAtWork) -> Unrounded:
+    args, errors = call.args, call.errors
+    given = dict(zip(("beta", "alpha"), args[3:], strict=False))
+    named = {"beta": 1, "alpha": 1, **given, **call.attrs}
     beta, alpha = float(named["beta"]), float(named["alpha"])
     wide, error = _product(args[1:3], errors[1:3])
     if beta == 0:
@@ -79,7 +93,7 @@ def bound_call(
         return
     if rule is not None and len(targets) == 1:
         found = context.read(targets[0])
-        made = rule(before, args, context.attrs)
+        made = rule(CallAtWork(op, before, args, context.attrs, errors))
         kind = context.dtype_of(targets[0])
         if made is not None and kind.is_float:
             wide, error = made

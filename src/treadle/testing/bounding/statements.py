@@ -168,9 +168,9 @@ def _load(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
 def _bucketize(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     """Certain if the least and the largest that everything can be lead to one place."""
     name, right = str(stmt.attr("buffer")), bool(stmt.attr("right"))
-    window = run.memory.layout(name)
-    step = window.strides[-1] if window.strides else 1
-    index = window.offset + step * np.arange(int(run.index(stmt.attr("size")).flat[0]))
+    layout = run.memory.layout(name)
+    step = layout.strides[-1] if layout.strides else 1
+    index = layout.offset + step * np.arange(int(run.index(stmt.attr("size")).flat[0]))
     value, given = run.single(stmt.args[0]), run.type_of(stmt.args[0])
     common = promote(given, run.memory.buffer(name).dtype)
     keys = widened(convert(run.memory.elements(name)[index], common), common).astype(np.float64)

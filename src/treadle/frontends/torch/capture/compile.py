@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +31,7 @@ from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
 from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
@@ -37,6 +39,7 @@ from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
 from treadle.runtime.hosts.numpy import build_program
 from treadle.runtime.hosts.torch_cpu import Runner
+from treadle.runtime.hosts.triton import build_triton_program
 from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
 from treadle.schedule.passes import KERNELS
@@ -135,7 +138,7 @@ class _ByText:
 
 def compile_graph(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: Sequence[int] = (),
     saved: Saved | None = None,
@@ -145,17 +148,19 @@ def compile_graph(
     if where is not None:
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
     try:
-        built = _build(gm, name, settings, donated, saved or Saved())
+        built = _build(gm, kind, settings, donated, saved or Saved())
     except NoMachineCode as e:
         if settings.wants_errors:
-            raise CompileError(f"graph '{name}' cannot be compiled: {e}", code="TOR003") from e
+            raise CompileError(
+                f"graph '{kind.value}' cannot be compiled: {e}", code="TOR003"
+            ) from e
         return _eager(gm, "TOR003", str(e))
     except Exception as e:
         reason = _in_one_line(e)
         line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
         if settings.wants_errors:
             place = f" (at {line})" if line else ""
-            message = f"graph '{name}' cannot be compiled{place}: {reason}"
+            message = f"graph '{kind.value}' cannot be compiled{place}: {reason}"
             raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
         return _eager(gm, "TOR001", reason, line, again)
     log.show(built)
@@ -166,30 +171,35 @@ def compile_graph(
 
 def _build(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: Sequence[int],
     saved: Saved,
 ) -> Built:
     began = time.perf_counter()
-    part = partial(compile_graph, name="graph", settings=settings)
-    lowered = lower_graph(gm, name, donated, part)
+    part = partial(compile_graph, kind=GraphKind.INFERENCE, settings=settings)
+    lowered = lower_graph(gm, kind, donated, part)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
     if settings.observe is not None:
         settings.observe(lowered)
+    is_backward = kind is GraphKind.BACKWARD
     provenance = Provenance(
-        gm.graph, settings.called_from, () if name == "backward" else saved.inputs, saved.forward
+        gm.graph,
+        settings.called_from,
+        () if is_backward else saved.inputs,
+        saved.forward,
+        lowered.made_for,
     )
-    owners = owners_of_inputs(gm, lowered, saved.owners if name == "backward" else {})
+    owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
     scheduled, compiled = _made(_ByText(lowered.program), settings.options)
     blame = partial(blamed_places, provenance, compiled.program)
-    runner = Runner(compiled, signature_of(lowered, name, owners), scheduled.ctx, blame)
-    if name == "forward":
+    runner = Runner(compiled, signature_of(lowered, owners), scheduled.ctx, blame)
+    if kind is GraphKind.FORWARD:
         saved.forward = provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
-    return Built(name, lowered, scheduled, runner, provenance, time.perf_counter() - began)
+    return Built(kind.value, lowered, scheduled, runner, provenance, time.perf_counter() - began)
 
 
 def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
@@ -203,11 +213,19 @@ def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
 @lru_cache(maxsize=MOST_COMPILED)
 def _made(key: _ByText, options: Options) -> Made:
     scheduled = schedule(key.program, options)
+    if is_for_triton(key.program, options):
+        return Made(scheduled, build_triton_program(scheduled.kernels, options))
     compiled = build_program(scheduled.kernels, options=options)
     if not compiled.is_compiled:
         # Raised, so that it is not remembered: the next graph may find a compiler again.
         raise NoMachineCode(why_not_compiled(compiled.verdict))
     return Made(scheduled, compiled)
+
+
+def is_for_triton(program: Program, options: Options) -> bool:
+    """Whether kernels of a program are written in Triton."""
+    devices = {b.device.partition(":")[0] for b in program.buffers}
+    return "cuda" in devices or options.code == "triton"
 
 
 def schedule(program: Program, options: Options) -> Scheduled:
@@ -245,10 +263,12 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _foreign_device(gm: torch.fx.GraphModule) -> str | None:
+    """A device of the graph for which no code can be generated here."""
+    known = ("cpu", "meta", *(["cuda"] if find_spec("triton") is not None else []))
     for node in gm.graph.nodes:
         val = node.meta.get("val")
         for one in val if isinstance(val, list | tuple) else [val]:
-            if isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta"):
+            if isinstance(one, torch.Tensor) and one.device.type not in known:
                 return str(one.device)
     return None
 

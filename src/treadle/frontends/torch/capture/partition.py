@@ -24,6 +24,7 @@ from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.runtime.hosts.torch_tensors import storage_key
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.plan_launches import plan_launches
@@ -93,25 +94,25 @@ def _peak(
     settings: Settings,
 ) -> int:
     """The most bytes that a run of one of the two graphs is predicted to hold."""
-    there, kept = predicted(forward, "forward", settings)
+    there, kept = predicted(forward, GraphKind.FORWARD, settings)
     donated = _donated(forward, backward, shown)
-    back, _ = predicted(backward, "backward", settings, donated, kept)
+    back, _ = predicted(backward, GraphKind.BACKWARD, settings, donated, kept)
     return max(there, back)
 
 
 def predicted(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind,
     settings: Settings,
     donated: tuple[int, ...] = (),
     kept: dict[str, Owner] | None = None,
 ) -> tuple[int, dict[str, Owner]]:
     """The peak of a graph, planned but not compiled, and the owners of what it gives."""
     gm = _copied(gm)
-    lowered = lower_graph(gm, name, donated)
+    lowered = lower_graph(gm, kind, donated)
     program = schedule(lowered.program, settings.options).kernels
     owners = owners_of_inputs(gm, lowered, kept or {})
-    shape = LaunchShape(lower(program), signature_of(lowered, name, owners).facts)
+    shape = LaunchShape(lower(program), signature_of(lowered, owners).facts)
     return plan_launches(shape).main.peak_bytes, owners_of_outputs(gm, lowered)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.core.errors import TreadleError
 from treadle.frontends.torch.lowering.graph import Lowered
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance
 from treadle.frontends.torch.lowering.values import Opaque, Realised
 from treadle.index import Expr
@@ -22,13 +23,11 @@ from treadle.runtime.signature import (
     TensorResult,
 )
 
-INFERENCE = "graph"
-"""What AOTAutograd's graphs without gradients are called here."""
 OPERATION = re.compile(r"operation '([^']*)'")
 
 
-def signature_of(lowered: Lowered, name: str, owners: Mapping[str, Owner]) -> Signature:
-    """The signature of a graph called `name`, whose inputs lie in the memory of `owners`."""
+def signature_of(lowered: Lowered, owners: Mapping[str, Owner]) -> Signature:
+    """The signature of a graph whose inputs lie in the memory of `owners`."""
     return Signature(
         tensors=lowered.tensors,
         objects=lowered.objects,
@@ -38,7 +37,7 @@ def signature_of(lowered: Lowered, name: str, owners: Mapping[str, Owner]) -> Si
         mutated=lowered.mutated,
         calls=lowered.calls,
         owners=owners,
-        is_inference=name == INFERENCE,
+        is_inference=lowered.kind is GraphKind.INFERENCE,
     )
 
 

@@ -13,7 +13,9 @@ import torch
 from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
+from treadle.frontends.torch.lowering.devices import device_name, device_of, moved_to
 from treadle.frontends.torch.lowering.eager_types import refused_type
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node
 from treadle.frontends.torch.lowering.origins import origins_of
 from treadle.frontends.torch.lowering.owners import ask_owners
@@ -54,6 +56,7 @@ from treadle.runtime.library_calls import LibraryCall
 class Lowered:
     """A program and what running it on torch tensors needs besides."""
 
+    kind: GraphKind
     program: Program
     calls: dict[str, LibraryCall]
     tensors: list[tuple[int, str]]
@@ -72,11 +75,13 @@ class Lowered:
     """(overload, reason) of every call that stands for an operator without loops."""
     lowered: int = 0
     """How many nodes became loops or views."""
+    made_for: dict[str, str] = field(default_factory=dict)
+    """The node that each copy or argument in memory was made for, by its buffer."""
 
 
 def lower_graph(
     gm: torch.fx.GraphModule,
-    name: str,
+    kind: GraphKind = GraphKind.INFERENCE,
     donated: Sequence[int] = (),
     compile_part: Compile | None = None,
 ) -> Lowered:
@@ -89,7 +94,7 @@ def lower_graph(
     banned: dict[str, str] = {}
     while True:
         try:
-            return GraphLowering(gm, name, donated, banned, compile_part).run()
+            return GraphLowering(gm, kind, donated, banned, compile_part).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
@@ -102,14 +107,14 @@ class GraphLowering:
     def __init__(
         self,
         gm: torch.fx.GraphModule,
-        name: str,
+        kind: GraphKind,
         donated: Sequence[int] = (),
         banned: Mapping[str, str] | None = None,
         compile_part: Compile | None = None,
     ) -> None:
-        self.compile_part = compile_part
+        self.compile_part, self.device = compile_part, device_of(gm)
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
-        self.builder = ProgramBuilder(name, numerics=TORCH)
+        self.builder = ProgramBuilder(kind.value, numerics=TORCH)
         self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, LibraryCall] = {}
@@ -124,7 +129,7 @@ class GraphLowering:
         self._held_by: dict[object, tuple[Realised, Any]] = {}
         self._shown: frozenset[object] | None = None
         self._position = 0
-        self.out = Lowered(Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
+        self.out = Lowered(kind, Program("", (), ()), self.calls, [], [], [], {}, [], frozenset())
 
     # -- names and values ------------------------------------------------------------------
     def fresh(self, name: str) -> str:
@@ -148,6 +153,7 @@ class GraphLowering:
             while where in self._ops:
                 where = self.fresh(name)
             self._ops.add(where)
+            self.out.made_for[where] = self.current
             realise(self.builder, where, value, self.origins, keep_gaps)
         assert value.home is not None, "a realised value has a home"
         return value.home
@@ -158,7 +164,11 @@ class GraphLowering:
         if not isinstance(value, Lazy | Realised) or not isinstance(val, torch.Tensor):
             return value
         wanted = Layout(self.sizes.exprs(val.shape), self.sizes.exprs(val.stride()))
-        return self._exact(value, wanted, f"{node.name}_arg") or value
+        moved = self._exact(value, wanted, f"{node.name}_arg")
+        if moved is None:
+            return value
+        self.out.made_for[moved.buffer.name] = node.name
+        return moved
 
     def callable_of(self, node: Any) -> Callable[..., Any]:
         """The Python function a node calls."""
@@ -167,10 +177,12 @@ class GraphLowering:
 
     # -- what torch says -------------------------------------------------------------------
     def is_representable(self, val: Any) -> bool:
-        """Whether a result can be a buffer: a plain CPU tensor of known sizes and type."""
+        """Whether a result can be a buffer: a plain tensor of known sizes and type."""
         if not isinstance(val, torch.Tensor) or val.layout is not torch.strided:
             return False
-        if val.device.type != "cpu" or known_type(val.dtype) is None or val.is_quantized:
+        if device_name(val.device) != self.device or val.is_quantized:
+            return False
+        if known_type(val.dtype) is None:
             return False
         try:
             self.sizes.exprs((*val.shape, *val.stride()))
@@ -194,7 +206,7 @@ class GraphLowering:
             self.origins = origins_of(node)
             HANDLERS[node.op](self, node)
         self.builder.sizes.update(self.sizes.declared)
-        self.out.program = self.builder.build()
+        self.out.program = moved_to(self.builder.build(), self.device)
         self.out.mutated = frozenset(self._mutated)
         return self.out
 
@@ -396,7 +408,7 @@ class GraphLowering:
     def output(self, node: Any) -> None:
         """What the graph returns; each buffer with torch's own strides."""
         results = node.args[0]
-        is_backward = self.builder.name == "backward"
+        is_backward = self.out.kind is GraphKind.BACKWARD
         of_inputs = frozenset() if is_backward else compat.results_that_show_inputs()
         made: dict[tuple[Any, bool], Any] = {}
         for position, arg in enumerate(results if isinstance(results, list | tuple) else [results]):

@@ -15,8 +15,6 @@ LINE = re.compile(r'File "([^"]+)", line (\d+)')
 ROOT = re.compile(r"^[LG]\['[^']*'\]\.?")
 LOCAL = re.compile(r"^[LG]\['([^']*)'\]")
 HELD = re.compile(r"\._(?:modules|parameters|buffers)\['([^']+)'\]")
-LAID_OUT = re.compile(r"_arg(_\d+)?$")
-"""What ends the name of a value's copy with the strides that a call asks for."""
 CHECKED_BY: Mapping[str, re.Pattern[str]] = {
     "RUN003": re.compile(r"index|gather|scatter|embedding|take|select|nll|put"),
     "RUN004": re.compile(r"index|gather|scatter|embedding|take|select|nll|put"),
@@ -107,11 +105,14 @@ class Provenance:
         called_from: str | None = None,
         inputs: Sequence[str] = (),
         forward: Provenance | None = None,
+        made_for: Mapping[str, str] | None = None,
     ) -> None:
         """`inputs`: the user's names of the graph's inputs, in order, if they are known.
 
-        `forward`: of the graph that saved what a backward graph is given.
+        `forward`: of the graph that saved what a backward graph is given. `made_for`: of buffers
+        that no node is called like, the node.
         """
+        self._made_for = made_for or {}
         self._forward = forward
         given = [n.name for n in graph.nodes if n.op == "placeholder"] if graph is not None else []
         self._names = dict(zip(given, inputs, strict=True)) if len(given) == len(inputs) else {}
@@ -121,7 +122,7 @@ class Provenance:
 
     def of(self, name: str, origins: Sequence[str] = ()) -> Source | None:
         """The source of a node; of an operation that is none, what its origins say."""
-        for known in (name, LAID_OUT.sub("", name)):
+        for known in (name, self._made_for.get(name)):
             if known in self.sources:
                 return self.sources[known]
         return Source(origins[0], *origins[1:2]) if origins else None

@@ -1,0 +1,1 @@
+"""The Triton generator: kernels as their loop schedule says, in text that can be read."""

@@ -1,0 +1,143 @@
+"""Pointwise operations in Triton: one row per operation, one cell per class of element type.
+
+As in the C generator: operands arrive in the common type, cells are looked up by class (`bool`,
+`int`, `uint`, `float`, then `whole`, then `any`). `{T}` is the held type of the common type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from treadle.codegen.triton.types import converted, held, rounded
+from treadle.ir.ops import POINTWISE
+from treadle.ir.types import DType
+from treadle.ir.typing import ValueType, as_float, promote_all
+
+Cells = Mapping[str, str]
+
+
+def _infix(operator: str) -> Cells:
+    return {"any": f"{{a}} {operator} {{b}}"}
+
+
+NAN = "propagate_nan=tl.PropagateNan.ALL"
+ROWS: Mapping[str, Cells] = {
+    "identity": {"any": "{a}"},
+    "add": {"bool": "{a} | {b}", "any": "{a} + {b}"},
+    "sub": {"any": "{a} - {b}"},
+    "mul": {"bool": "{a} & {b}", "any": "{a} * {b}"},
+    "fma": {"any": "{a} * {b} + {c}"},
+    "maximum": {
+        "bool": "{a} | {b}",
+        "float": f"tl.maximum({{a}}, {{b}}, {NAN})",
+        "any": "tl.maximum({a}, {b})",
+    },
+    "minimum": {
+        "bool": "{a} & {b}",
+        "float": f"tl.minimum({{a}}, {{b}}, {NAN})",
+        "any": "tl.minimum({a}, {b})",
+    },
+    "neg": {"any": "-{a}"},
+    "abs": {"bool": "{a}", "uint": "{a}", "any": "tl.abs({a})"},
+    "square": {"any": "{a} * {a}"},
+    "relu": {
+        "any": "tl.where({a} < 0, ({a} * 0).to({T}), {a})",
+        "float": "tl.where({a} < 0, 0.0, {a})",
+    },
+    "sign": {
+        "bool": "{a}",
+        "uint": "({a} != 0).to({T})",
+        "int": "({a} > 0).to({T}) - ({a} < 0).to({T})",
+        "float": "tr_sign({a})",
+    },
+    "truediv": {"any": "{a} / {b}"},
+    "int_truediv": {"any": "{a} / {b}"},
+    "floordiv": {
+        "int": "tr_floordiv({a}, {b})",
+        "uint": "tr_floordiv({a}, {b})",
+        "float": "tl.floor({a} / {b})",
+    },
+    "reciprocal": {"any": "1.0 / {a}"},
+    "remainder": {"whole": "tr_mod({a}, {b})", "float": "{a} - tl.floor({a} / {b}) * {b}"},
+    "floor": {"whole": "{a}", "float": "tl.floor({a})"},
+    "ceil": {"whole": "{a}", "float": "tl.ceil({a})"},
+    "eq": _infix("=="),
+    "ne": _infix("!="),
+    "lt": _infix("<"),
+    "le": _infix("<="),
+    "gt": _infix(">"),
+    "ge": _infix(">="),
+    "isnan": {"float": "{a} != {a}", "any": "({a} != {a})"},
+    "isinf": {"float": 'tl.abs({a}) == float("inf")', "any": "({a} != {a})"},
+    "isfinite": {"float": 'tl.abs({a}) < float("inf")', "any": "({a} == {a})"},
+    "logical_and": {"any": "({a} != 0) & ({b} != 0)"},
+    "logical_or": {"any": "({a} != 0) | ({b} != 0)"},
+    "logical_xor": {"any": "({a} != 0) ^ ({b} != 0)"},
+    "logical_not": {"any": "{a} == 0"},
+    "bitwise_and": {"any": "{a} & {b}"},
+    "bitwise_or": {"any": "{a} | {b}"},
+    "bitwise_xor": {"any": "{a} ^ {b}"},
+    "bitwise_not": {"bool": "{a} == 0", "whole": "~{a}"},
+    "pow": {"float": "tr_pow({a}, {b})"},
+    "sqrt": {"any": "tl.sqrt({a})"},
+    "rsqrt": {"any": "1.0 / tl.sqrt({a})"},
+    "exp": {"any": "tl.exp({a})"},
+    "exp2": {"any": "tl.exp2({a})"},
+    "log": {"any": "tl.log({a})"},
+    "log2": {"any": "tl.log2({a})"},
+    "sin": {"any": "tl.sin({a})"},
+    "cos": {"any": "tl.cos({a})"},
+    "erf": {"any": "tl.erf({a})"},
+    "tanh": {"any": "tr_tanh({a})"},
+    "sigmoid": {"any": "tr_sigmoid({a})"},
+}
+"""What can be written; the other operations have no form in Triton yet."""
+HELPER = re.compile(r"\btr_\w+")
+
+
+def can_write(name: str, types: Sequence[DType]) -> bool:
+    """Whether there is a form for an operation on operands of these types."""
+    if name == "where":
+        return True
+    if name not in ROWS:
+        return False
+    common = _common(name, types)
+    if common is DType.F64 and name in ("erf", "tanh", "sin", "cos", "pow"):
+        return False
+    return _cell(name, common) is not None
+
+
+def _common(name: str, types: Sequence[DType]) -> DType:
+    common = promote_all(list(types))
+    return as_float(common) if POINTWISE[name].result == "float" else common
+
+
+def _cell(name: str, dtype: DType) -> str | None:
+    cells = ROWS[name]
+    wanted = [dtype.cls, *(["whole"] if dtype.is_int else []), "any"]
+    return next((cells[w] for w in wanted if w in cells), None)
+
+
+def pointwise(name: str, values: Sequence[str], types: Sequence[DType], result: ValueType) -> str:
+    """The expression of an operation on named values."""
+    assert isinstance(result, DType), f"{name} has one result"
+    if name == "where":
+        chosen = [converted(v, t, result) for v, t in zip(values[1:], types[1:], strict=True)]
+        return f"tl.where({values[0]}, {chosen[0]}, {chosen[1]})"
+    common = _common(name, types)
+    cell = _cell(name, common)
+    assert cell is not None, f"{name} has no meaning for {common}"
+    operands = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
+    fits = [o if o.isidentifier() else f"({o})" for o in operands]
+    text = cell.format(**dict(zip("abc", fits, strict=False)), T=held(common))
+    if POINTWISE[name].result == "bool":
+        return text
+    if common.is_int or common is DType.BOOL:
+        return f"({text}).to({held(result)})"  # Triton widens small whole numbers
+    return rounded(text, result)
+
+
+def helpers_in(text: str) -> set[str]:
+    """The functions of ours that a text calls."""
+    return set(HELPER.findall(text))

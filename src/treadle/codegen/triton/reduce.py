@@ -1,0 +1,356 @@
+"""Reductions in Triton: of a whole tile at once, or of tiles that follow each other in a loop.
+
+In a loop partial results have the shape of a tile, and are combined across it at the end; what
+does not exist (masked points) counts as what adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from treadle.codegen.triton.types import converted, held, rounded
+from treadle.ir.body import Stmt
+from treadle.ir.types import DType
+
+if TYPE_CHECKING:
+    from treadle.codegen.triton.writer import TritonWriter
+
+NAN = 'float("nan")'
+INF = 'float("inf")'
+
+
+class Reducer:
+    """One reduction of a nest."""
+
+    passes = 1
+
+    def __init__(self, w: TritonWriter, stmt: Stmt, number: int) -> None:
+        self.w, self.stmt, self.number = w, stmt, number
+        self.kind = str(stmt.attr("kind"))
+        result = w.types[number]
+        to = result[0] if isinstance(result, tuple) else result
+        assert to is not None, "a reduction has a type"
+        self.to: DType = to
+        self.acc = f"s{number}"
+        (self.axis,) = [k for k, a in enumerate(w.plan.tiles) if a.reduces]
+        self.loop = next(a.loop for a in w.plan.tiles if a.reduces)
+
+    # -- what all kinds share ------------------------------------------------------------------
+    def value(self, k: int = 0) -> str:
+        """Operand `k` in the type of the result."""
+        a = self.stmt.args[k]
+        return converted(self.w.name_of(a), self.w.type_of(a), self.to)
+
+    def whole(self, text: str) -> str:
+        """A value in the shape of the whole tile: it may not vary along all of it."""
+        return f"tl.broadcast_to({text}, [{self.shape}])"
+
+    @property
+    def shape(self) -> str:
+        """The sizes of the tile."""
+        return ", ".join(str(self.w.tile_size(a)) for a in self.w.plan.tiles)
+
+    def guarded(self, text: str, identity: str) -> str:
+        """A value, and what adds nothing where there is no point."""
+        mask = self.w.mask_of(self.loop)
+        whole = self.whole(text)
+        return whole if mask is None else f"tl.where({mask}, {whole}, {identity})"
+
+    def across(self, function: str, text: str) -> str:
+        """Combine a tile along the reduction."""
+        kept = "True" if len(self.w.plan.tiles) > 1 else "False"
+        return f"{function}({text}, {self.axis}, keep_dims={kept})"
+
+    def full(self, value: str, kind: str) -> str:
+        """A tile of one value."""
+        return f"tl.full([{self.shape}], {value}, {kind})"
+
+    # -- what kinds say ------------------------------------------------------------------------
+    def before(self, which: int) -> list[str]:
+        """Lines before a loop over tiles."""
+        raise NotImplementedError
+
+    def at_point(self, which: int) -> list[str]:
+        """Lines at each tile."""
+        raise NotImplementedError
+
+    def after(self, which: int) -> list[str]:
+        """Lines behind the loop."""
+        raise NotImplementedError
+
+    def results(self) -> list[str]:
+        """Expressions of the results."""
+        raise NotImplementedError
+
+    def at_once(self) -> list[str]:
+        """All of it where the tile is the whole row."""
+        lines: list[str] = []
+        for which in range(self.passes):
+            lines += [*self.before(which), *self.at_point(which), *self.after(which)]
+        return lines
+
+
+class CombiningReducer(Reducer):
+    """sum, prod, max, min, any, all, dot."""
+
+    @property
+    def _held(self) -> str:
+        return "tl.int32" if self.to is DType.BOOL else held(self.to)
+
+    @property
+    def _identity(self) -> str:
+        if self.kind in ("max", "min"):
+            return _bound(self.to, lowest=self.kind == "max")
+        return "1" if self.kind in ("prod", "all") else "0"
+
+    def _operand(self) -> str:
+        if self.kind in ("any", "all"):
+            a = self.stmt.args[0]
+            return f"({self.w.name_of(a)} != 0).to(tl.int32)"
+        if self.kind == "dot":
+            return f"{self.value(0)} * {self.value(1)}"
+        return f"({self.value()}).to({self._held})"
+
+    def before(self, which: int) -> list[str]:
+        """A tile of what adds nothing."""
+        lines = [f"{self.acc} = {self.full(self._identity, self._held)}"]
+        if self._watches_nan:
+            lines.append(f"{self.acc}_n = {self.full('0', 'tl.int32')}")
+        return lines
+
+    @property
+    def _watches_nan(self) -> bool:
+        return self.kind in ("max", "min") and self.to.is_float
+
+    def at_point(self, which: int) -> list[str]:
+        """Combine point by point."""
+        x = f"{self.acc}_x"
+        lines = [f"{x} = {self.guarded(self._operand(), self._identity)}"]
+        lines.append(f"{self.acc} = {_combine(self.kind, self.acc, x)}")
+        if self._watches_nan:
+            lines.append(f"{self.acc}_n = {self.acc}_n | ({x} != {x}).to(tl.int32)")
+        return lines
+
+    def after(self, which: int) -> list[str]:
+        """Combine across the tile."""
+        function = {"sum": "tl.sum", "dot": "tl.sum", "max": "tl.max", "any": "tl.max"}
+        function |= {"min": "tl.min", "all": "tl.min"}
+        if self.kind == "prod":
+            kept = "True" if len(self.w.plan.tiles) > 1 else "False"
+            lines = [f"{self.acc} = tl.reduce({self.acc}, {self.axis}, tr_mul, keep_dims={kept})"]
+        else:
+            lines = [f"{self.acc} = {self.across(function[self.kind], self.acc)}"]
+        if self._watches_nan:
+            lines.append(f"{self.acc}_n = {self.across('tl.max', f'{self.acc}_n')}")
+            lines.append(f"{self.acc} = tl.where({self.acc}_n != 0, {NAN}, {self.acc})")
+        return lines
+
+    def at_once(self) -> list[str]:
+        """Without an accumulator."""
+        x = f"{self.acc}_x"
+        lines = [f"{x} = {self.guarded(self._operand(), self._identity)}", f"{self.acc} = {x}"]
+        if self._watches_nan:
+            lines.append(f"{self.acc}_n = ({x} != {x}).to(tl.int32)")
+        return [*lines, *self.after(0)]
+
+    def results(self) -> list[str]:
+        """The result in its type."""
+        if self.to is DType.BOOL:
+            return [f"({self.acc} != 0)"]
+        if self.to.is_int:
+            return [f"({self.acc}).to({held(self.to)})"]
+        return [rounded(self.acc, self.to)]
+
+
+class PositionReducer(Reducer):
+    """argmax, argmin: the first of equals; a NaN wins over everything but an earlier NaN."""
+
+    def before(self, which: int) -> list[str]:
+        """Nothing better than the worst, nowhere."""
+        t = self.w.type_of(self.stmt.args[0])
+        worst = _bound(t, lowest=self.kind == "argmax")
+        return [
+            f"{self.acc}_b = {self.full(worst, self._held(t))}",
+            f"{self.acc} = {self.full(str(2**31 - 1), 'tl.int32')}",
+        ]
+
+    def _held(self, t: DType) -> str:
+        return "tl.int32" if t is DType.BOOL else held(t)
+
+    def at_point(self, which: int) -> list[str]:
+        """Take what is better than what this point of the tile has seen."""
+        a = self.stmt.args[0]
+        t = self.w.type_of(a)
+        x, best, at = f"{self.acc}_x", f"{self.acc}_b", self.acc
+        sign = ">" if self.kind == "argmax" else "<"
+        where = self.w.position_text()
+        mask = self.w.mask_of(self.loop)
+        nan = f" | (({x} != {x}) & ({best} == {best}))" if t.is_float else ""
+        # Nothing was seen yet: even the worst is better.
+        better = f"(({x} {sign} {best}){nan} | ({at} == {2**31 - 1}))"
+        if mask is not None:
+            better = f"({better} & {mask})"
+        return [
+            f"{x} = {self.whole(f'({self.w.name_of(a)}).to({self._held(t)})')}",
+            f"{self.acc}_t = {better}",
+            f"{at} = tl.where({self.acc}_t, {where}, {at})",
+            f"{best} = tl.where({self.acc}_t, {x}, {best})",
+        ]
+
+    def after(self, which: int) -> list[str]:
+        """Of all points of the tile the best, and of equals the first."""
+        t = self.w.type_of(self.stmt.args[0])
+        best, at = f"{self.acc}_b", self.acc
+        worst = _bound(t, lowest=self.kind == "argmax")
+        lines = []
+        function = "tl.max" if self.kind == "argmax" else "tl.min"
+        seen = f"({at} != {2**31 - 1})"
+        if t.is_float:
+            lines += [
+                f"{at}_i = ({best} != {best}) & {seen}",
+                f"{at}_n = {self.across('tl.max', f'{at}_i.to(tl.int32)')}",
+                f"{at}_f = tl.where({best} != {best}, {worst}, {best})",
+                f"{at}_m = {self.across(function, f'{at}_f')}",
+                f"{at}_w = tl.where({at}_n != 0, {best} != {best}, {best} == {at}_m)",
+            ]
+        else:
+            lines += [
+                f"{self.acc}_m = {self.across(function, best)}",
+                f"{self.acc}_w = {best} == {self.acc}_m",
+            ]
+        last = f"tl.where({self.acc}_w & {seen}, {at}, {2**31 - 1})"
+        return [*lines, f"{at} = {self.across('tl.min', last)}"]
+
+    def results(self) -> list[str]:
+        """The place as a whole number."""
+        return [f"({self.acc}).to(tl.int64)"]
+
+
+class SpreadReducer(Reducer):
+    """welford, welford_combine: the mean first, then squared deviations from it."""
+
+    passes = 2
+
+    @property
+    def _weighs(self) -> bool:
+        return self.kind == "welford_combine"
+
+    def before(self, which: int) -> list[str]:
+        """Sums of zero."""
+        lines = [f"{self.acc}_{which} = {self.full('0', held(self.to))}"]
+        if which == 0 and self._weighs:
+            lines.append(f"{self.acc}_w = {self.full('0', held(self.to))}")
+        return lines
+
+    def at_point(self, which: int) -> list[str]:
+        """Add values, then squares of what they are away from the mean."""
+        x, d = self.value(), f"{self.acc}_d"
+        weight = self.value(2) if self._weighs else ""
+        if which == 1:
+            squared = f"{d} * {d}"
+            if self._weighs:
+                squared = self.guarded(f"({self.value(1)} + {weight} * {d} * {d})", "0")
+            return [
+                f"{d} = {self.guarded(f'({x} - {self.acc}_mean)', '0')}",
+                f"{self.acc}_1 += {squared}",
+            ]
+        if not self._weighs:
+            return [f"{self.acc}_0 += {self.guarded(x, '0')}"]
+        return [
+            f"{self.acc}_0 += {self.guarded(f'{x} * {weight}', '0')}",
+            f"{self.acc}_w += {self.guarded(weight, '0')}",
+        ]
+
+    def after(self, which: int) -> list[str]:
+        """The mean, or the sum of squares."""
+        total = self.across("tl.sum", f"{self.acc}_{which}")
+        if which == 1:
+            return [f"{self.acc}_m2 = {total}"]
+        count = self.w.count_text()
+        if self._weighs:
+            count = self.across("tl.sum", f"{self.acc}_w")
+        some = f"tl.where({self.acc}_count == 0, 1.0, {self.acc}_count)"
+        return [f"{self.acc}_count = {count}", f"{self.acc}_mean = {total} / {some}"]
+
+    def results(self) -> list[str]:
+        """Mean, squares, weight."""
+        return [f"{self.acc}_mean", f"{self.acc}_m2", f"{self.acc}_count"]
+
+
+class OnlineSoftmax(Reducer):
+    """The largest, then the sum of exponentials of what is below it."""
+
+    passes = 2
+
+    def __init__(self, w: TritonWriter, stmt: Stmt, number: int) -> None:
+        super().__init__(w, stmt, number)
+        self.top = CombiningReducer(w, stmt, number)
+        self.top.kind, self.top.acc = "max", f"{self.acc}_t"
+
+    def before(self, which: int) -> list[str]:
+        """Nothing seen."""
+        if which == 0:
+            return self.top.before(0)
+        return [f"{self.acc}_s = {self.full('0', held(self.to))}"]
+
+    def at_point(self, which: int) -> list[str]:
+        """The largest, or the sum."""
+        if which == 0:
+            return self.top.at_point(0)
+        x, top = f"{self.acc}_x", f"{self.acc}_t"
+        low = f"-{INF}"
+        return [
+            f"{x} = {self.guarded(self.value(), low)}",
+            f"{self.acc}_e = tl.where({x} == {low}, 0.0, tl.exp({x} - {top}))",
+            f"{self.acc}_s += tl.where({top} != {top}, {NAN}, {self.acc}_e)",
+        ]
+
+    def after(self, which: int) -> list[str]:
+        """Across the tile."""
+        if which == 0:
+            return self.top.after(0)
+        return [f"{self.acc}_s = {self.across('tl.sum', f'{self.acc}_s')}"]
+
+    def results(self) -> list[str]:
+        """Largest and sum."""
+        return [rounded(f"{self.acc}_t", self.to), rounded(f"{self.acc}_s", self.to)]
+
+
+def _combine(kind: str, a: str, b: str) -> str:
+    if kind in ("sum", "dot"):
+        return f"{a} + {b}"
+    if kind == "prod":
+        return f"{a} * {b}"
+    return f"tl.maximum({a}, {b})" if kind in ("max", "any") else f"tl.minimum({a}, {b})"
+
+
+def _bound(t: DType, lowest: bool) -> str:
+    if t.is_float:
+        return f"-{INF}" if lowest else INF
+    if t is DType.BOOL:
+        return "0" if lowest else "1"
+    bits = t.bits - (t.cls == "int")
+    if lowest:
+        return str(-(1 << bits)) if t.cls == "int" else "0"
+    return str((1 << bits) - 1)
+
+
+KINDS: dict[str, Callable[[TritonWriter, Stmt, int], Reducer]] = {
+    **dict.fromkeys(("sum", "prod", "max", "min", "any", "all", "dot"), CombiningReducer),
+    "argmax": PositionReducer,
+    "argmin": PositionReducer,
+    "welford": SpreadReducer,
+    "welford_combine": SpreadReducer,
+    "online_softmax": OnlineSoftmax,
+}
+
+
+def reducer_for(w: TritonWriter, stmt: Stmt, number: int) -> Reducer:
+    """The form of a reduction."""
+    from treadle.codegen.triton.writer import unwritable
+
+    kind = str(stmt.attr("kind"))
+    if kind not in KINDS:
+        raise unwritable(w.nest, kind)
+    return KINDS[kind](w, stmt, number)

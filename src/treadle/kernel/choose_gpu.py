@@ -1,0 +1,186 @@
+"""How a nest is walked on a GPU: which loops programs share out, which are tiles, what is looped.
+
+    pointwise   up to 1024 points along the loop that walks memory, and more loops if it is short
+    transposed  a square tile, so that both ways of walking read whole lines
+    rows        whole rows in registers if they fit, else tiles that follow each other in a loop
+    columns     a tile of columns, rows in a loop
+
+All other loops are the grid's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from treadle.core.verdict import Verdict, no, yes
+from treadle.index import Symbol, coefficient, hint
+from treadle.ir.loop_schedule import Bind, Binding, Order, Split, Step, Tune
+from treadle.ir.program import Nest, Program
+from treadle.kernel.choose_cpu import AccessCosts
+from treadle.kernel.stages import plan_nests
+from treadle.kernel.vector_rules import BodyAccess, accesses_of
+
+POINTS = 1024
+"""Points of a tile of pointwise work."""
+SQUARE = 64
+"""The side of a tile that is read both ways."""
+LONGEST_KEPT = 16384
+"""Elements of a row that is kept in registers."""
+BLOCK = 2048
+"""Elements of a row that a loop takes at a time."""
+COLUMNS, ROWS = 64, 32
+"""The tile of a reduction along columns."""
+ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
+                        "randint", "assert"})  # fmt: skip
+
+
+def choose_gpu_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
+    """The schedule of a nest on a GPU, and what it does or why there is none."""
+    if not program.numerics.reassociation or program.numerics.accumulation == "exact":
+        return (), no("KER007", nest=nest.name, reason="sums must be exact")
+    for at in nest.body.walk():
+        if at.stmt.op in ONE_BY_ONE:
+            return (), no("KER007", nest=nest.name, reason=f"{at.stmt.op} goes one by one")
+    accesses = accesses_of(nest.body, program)
+    must = plan_nests(nest.body, program.storage_of, frozenset(), in_any_order=True)
+    if any(s.kept for s in must.steps):
+        return (), no("KER007", nest=nest.name, reason="a row must be kept")
+    return _GpuChoice(nest, program, accesses).steps()
+
+
+class _GpuChoice:
+    """The choice for one nest."""
+
+    def __init__(self, nest: Nest, program: Program, accesses: list[BodyAccess]) -> None:
+        self.nest, self.body, self.accesses = nest, nest.body, accesses
+        self.extents = dict(self.body.space.items())
+        self.costs = AccessCosts(nest.body, program, accesses)
+
+    def steps(self) -> tuple[tuple[Step, ...], Verdict]:
+        """The steps, and the verdict that explains them."""
+        if not len(self.body.reduce):
+            found, shape = list(self._pointwise()), "pointwise"
+        else:
+            inner = min(reversed(self.body.reduce.vars), key=self.costs.of)
+            best = min(reversed(self.body.space.vars), key=self.costs.of)
+            columns = best in self.body.domain.vars and self.costs.of(best) < self.costs.of(inner)
+            if columns:
+                found, shape = list(self._columns(best, inner)), "columns"
+            else:
+                found, shape = list(self._rows(inner)), "rows"
+        names = [v.name for v in self.body.space.vars]
+        return tuple(found), yes("KER007", nest=self.nest.name, loops=names, shape=shape)
+
+    # -- shapes --------------------------------------------------------------------------------
+    def _pointwise(self) -> Iterator[Step]:
+        loops = list(self.body.domain.vars)
+        if not loops:
+            return
+        v = min(reversed(loops), key=self.costs.of)
+        across = self._across(v)
+        sizes: dict[Symbol, int] = {}
+        if across is not None:
+            sizes = {across: min(SQUARE, self._power(across)), v: min(SQUARE, self._power(v))}
+        else:
+            left = POINTS
+            for x in [v, *[x for x in reversed(loops) if x is not v]]:
+                size = min(self._power(x), left)
+                if size >= 2:
+                    sizes[x] = size
+                left //= max(size, 1)
+                if left < 2:
+                    break
+        yield from self._tiled(sizes, last=v)
+        points = 1
+        for size in sizes.values():
+            points *= size
+        yield Tune("warps", _warps(points))
+
+    def _across(self, v: Symbol) -> Symbol | None:
+        """A loop along which memory lies that is touched with strides along `v`."""
+        for u in reversed(self.body.domain.vars):
+            if u is v or min(self._power(u), self._power(v)) < 16:
+                continue
+            for a in self.accesses:
+                along, strided = coefficient(a.index, u), coefficient(a.index, v)
+                if along is None or along.value is None or abs(along.value) != 1:
+                    continue
+                if strided is None or strided.value is None or abs(strided.value) > 1:
+                    return u
+        return None
+
+    def _tiled(self, sizes: dict[Symbol, int], last: Symbol) -> Iterator[Step]:
+        """Split and bind domain loops; those without a size belong to the grid whole."""
+        loops = list(self.body.domain.vars)
+        tiled = [x for x in loops if x in sizes and x is not last]
+        tiled += [last] if last in sizes else []
+        for x in tiled:
+            yield Split(x.name, sizes[x])
+        reduce = [x.name for x in self.body.reduce.vars]
+        order = [*[x.name for x in loops], *[f"{x.name}'" for x in tiled], *reduce]
+        yield Order(tuple(order))
+        for x in loops:
+            yield Bind(x.name, Binding.GRID)
+        for x in tiled:
+            yield Bind(f"{x.name}'", Binding.TILE)
+
+    def _rows(self, r: Symbol) -> Iterator[Step]:
+        others = [x for x in self.body.reduce.vars if x is not r]
+        length = self.extents[r].value
+        is_kept = not others and length is not None and length <= LONGEST_KEPT
+        size = self._power(r) if is_kept else min(BLOCK, self._power(r))
+        loops = list(self.body.domain.vars)
+        rows: dict[Symbol, int] = {}
+        if loops and size < POINTS:
+            x = loops[-1]
+            many = min(self._power(x), max(POINTS // size, 1))
+            if many >= 2:
+                rows[x] = many
+        steps = list(self._tiled(rows, last=loops[-1])) if loops else []
+        yield from [s for s in steps if isinstance(s, Split)]
+        names = [n for s in steps if isinstance(s, Order) for n in s.axes]
+        names = [n for n in names if n not in {x.name for x in self.body.reduce.vars}]
+        walked = [x.name for x in others]
+        if is_kept:
+            yield Order((*names, r.name))
+            yield from [s for s in steps if isinstance(s, Bind)]
+            yield Bind(r.name, Binding.TILE)
+        else:
+            yield Split(r.name, max(size, 2))
+            yield Order((*names, *walked, r.name, f"{r.name}'"))
+            yield from [s for s in steps if isinstance(s, Bind)]
+            yield Bind(f"{r.name}'", Binding.TILE)
+            yield Tune("pipeline", 3)
+        points = size
+        for many in rows.values():
+            points *= many
+        yield Tune("warps", _warps(points))
+
+    def _columns(self, v: Symbol, r: Symbol) -> Iterator[Step]:
+        columns, rows = min(COLUMNS, self._power(v)), min(ROWS, self._power(r))
+        steps = list(self._tiled({v: max(columns, 2)}, last=v))
+        yield from [s for s in steps if isinstance(s, Split)]
+        yield Split(r.name, max(rows, 2))
+        names = [n for s in steps if isinstance(s, Order) for n in s.axes]
+        inner = {x.name for x in self.body.reduce.vars}
+        names = [n for n in names if n not in inner]
+        walked = [x.name for x in self.body.reduce.vars if x is not r]
+        outer = [n for n in names if not n.endswith("'")]
+        tiles = [n for n in names if n.endswith("'")]
+        yield Order((*outer, *tiles, *walked, r.name, f"{r.name}'"))
+        yield from [s for s in steps if isinstance(s, Bind)]
+        yield Bind(f"{r.name}'", Binding.TILE)
+        yield Tune("pipeline", 3)
+        yield Tune("warps", 4)
+
+    def _power(self, x: Symbol) -> int:
+        """The power of two that covers a loop."""
+        return 1 << max(hint(self.extents[x]) - 1, 0).bit_length()
+
+
+def _warps(points: int) -> int:
+    """Warps for a tile: eight elements a thread or so."""
+    for warps in (1, 2, 4, 8):
+        if points <= warps * 256:
+            return warps
+    return 8 if points <= 8192 else 16

@@ -1,0 +1,78 @@
+"""Kernels for a GPU compute what they should, as far as Triton's interpreter can tell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from treadle.core.context import Ctx
+from treadle.core.errors import TreadleError
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.text import parse_program
+from treadle.runtime.triton_kernels import write_triton
+from treadle.schedule.passes import KERNELS
+from treadle.schedule.pipeline import run_pipeline
+from treadle.testing.costs import MACHINES
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+SCRIPT = Path(__file__).with_name("triton_cases.py")
+
+
+def interpreted(tmp_path: Path, *arguments: str) -> str:
+    """What the script says in a process where Triton interprets."""
+    own = {"TRITON_INTERPRET": "1", "TREADLE_CODE": "triton", "TREADLE_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **own},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+    return done.stdout
+
+
+def test_random_programs_stay_within_their_bound(tmp_path: Path) -> None:
+    said = interpreted(tmp_path, "--programs", "20", "--seed", "7")
+    assert int(said.split()[1]) >= 15, said
+
+
+@pytest.mark.torch
+def test_graphs_of_torch_give_eagers_results_and_gradients(tmp_path: Path) -> None:
+    said = interpreted(tmp_path, "--graphs")
+    assert int(said.split()[1]) >= 8, said
+
+
+SORTED = """treadle 1
+program p
+inputs x
+outputs y
+numerics blocked 512, functions 6 ulp, as result, contract, reassociate
+
+buffer x : f32[64, 512] on cuda:0
+buffer y : f32[64, 512] on cuda:0
+
+loop n on cuda:0 for i in 64 reduce r in 512 {
+  %0 = load x[512*i + r]
+  %1 = sort %0 stable
+  %2 = get 0 %1
+  store y[512*i + r] = %2
+}
+"""
+
+
+def test_what_has_no_form_is_named() -> None:
+    from treadle.codegen.lower import lower
+
+    program = parse_program(SORTED)
+    built = run_pipeline(program, Ctx(Options(), MACHINES, Journal()), KERNELS)
+    with pytest.raises(TreadleError) as caught:
+        write_triton(lower(built))
+    assert caught.value.code == "GEN004"
+    assert "sort has no form in Triton" in caught.value.message

@@ -1,0 +1,156 @@
+"""Kernels in Triton, run by Triton's interpreter in a process of its own.
+
+    TRITON_INTERPRET=1 python tests/differential/triton_cases.py --programs 25 --seed 1
+    TRITON_INTERPRET=1 python tests/differential/triton_cases.py --graphs
+
+Random programs are scheduled for a GPU, written in Triton and held against the bound of their
+numerics; graphs of torch go the whole way through torch.compile. Narrow floats are left out: the
+interpreter rounds them otherwise than any GPU does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "property"))
+
+import random_bodies
+import wide_programs
+from hypothesis import HealthCheck, assume, given, seed, settings
+
+from treadle.codegen.lower import lower
+from treadle.core.context import Ctx
+from treadle.core.errors import TreadleError
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.interp.compare import random_inputs
+from treadle.ir.interp.dtypes import Array
+from treadle.ir.interp.memory import Memory
+from treadle.ir.numerics import TORCH
+from treadle.ir.program import Program
+from treadle.ir.text import show_program
+from treadle.runtime.triton_kernels import TritonKernels, is_interpreted
+from treadle.schedule.passes import KERNELS
+from treadle.schedule.pipeline import run_pipeline
+from treadle.testing.costs import MACHINES
+from treadle.testing.error_bound import derive_bounds, outside
+
+
+def run_in_triton(
+    program: Program, inputs: Mapping[str, Array], sizes: Mapping[str, int], folder: str
+) -> tuple[str, dict[str, Array]]:
+    """The text of a program's kernels, and what they leave in inputs and outputs."""
+    options = Options(code="triton", cache_dir=folder)
+    stated = replace(program, numerics=TORCH)
+    built = run_pipeline(stated, Ctx(options, MACHINES, Journal()), KERNELS)
+    kernels = TritonKernels(lower(built), options)
+    values = {s: sizes[s.name] for s in built.sizes}
+    memory = Memory(built, values, False)
+    for name in built.inputs:
+        memory.define(name)
+        memory.tensor(name)[...] = inputs[name]
+    addresses = [memory.elements(name).ctypes.data for name in kernels.storages]
+    numbers = [values[s] for s in built.sizes]
+    kernels.bind(0, len(kernels.kernels), numbers)(addresses)
+    names = (*program.outputs, *program.inputs)
+    text = f"{show_program(built)}\n{kernels.unit.text}"
+    return text, {name: memory.tensor(name).copy() for name in names}
+
+
+def check_programs(count: int, first: int) -> int:
+    """Run random programs; gives how many were compared."""
+    wide = tuple(e for e in wide_programs.ELEMENTS if not e.is_low_precision)
+    wide_programs.ELEMENTS = wide  # type: ignore[assignment]
+    random_bodies.ELEMENTS = wide  # type: ignore[assignment]
+    compared = 0
+    with tempfile.TemporaryDirectory() as folder:
+
+        @seed(first)
+        @settings(
+            max_examples=count,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(wide_programs.wide_programs())
+        def every_program(program: Program) -> None:
+            nonlocal compared
+            sizes = {s.name: 48 for s in program.sizes}
+            inputs = random_inputs(program, sizes=sizes)
+            try:
+                text, got = run_in_triton(program, inputs, sizes, folder)
+            except TreadleError as e:
+                assume(e.code != "GEN004")
+                raise
+            bounds = derive_bounds(replace(program, numerics=TORCH), inputs, sizes=sizes)
+            found = outside(bounds, got, undecidable=1.0)
+            assert not found, "\n".join([*found, text])
+            compared += 1
+
+        every_program()
+    return compared
+
+
+def check_graphs() -> int:
+    """Functions of torch, forward and backward, against eager; gives how many."""
+    import torch
+    from torch.nn import functional
+
+    import treadle.torch  # noqa: F401
+
+    x, w = torch.randn(33, 64), torch.randn(64, 48)
+    ids = torch.randint(0, 33, (7,))
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "pointwise": (lambda x: torch.tanh(x) * torch.sigmoid(x) + x.exp().clamp(max=3), (x,)),
+        "layer norm": (lambda x: functional.layer_norm(functional.gelu(x) + x, (64,)), (x,)),
+        "softmax of columns": (lambda x: x.softmax(0), (x,)),
+        "transposed": (lambda x: x.t().contiguous() + x.sum(1), (x,)),
+        "product with ends": (lambda x, w: torch.relu((x * 2) @ w + 1), (x, w)),
+        "rows by index": (lambda x, i: x[i] * 2, (x, ids)),
+        "cross entropy": (
+            lambda x: functional.cross_entropy(x, torch.arange(33) % 64),
+            (x,),
+        ),
+        "several results": (lambda x: (x.amax(1), x.argmax(1), x.var(1), x.mean()), (x,)),
+        "padded": (lambda x: functional.pad(x, (1, 2)), (x,)),
+    }
+    warnings.simplefilter("error")
+    for name, (function, given_values) in functions.items():
+        for dynamic in (False, True):
+            torch._dynamo.reset()
+            ours = torch.compile(function, backend="treadle", dynamic=dynamic)
+            results = []
+            for one in (function, ours):
+                args = [a.clone().requires_grad_(a.is_floating_point()) for a in given_values]
+                out = one(*args)
+                outs = list(out) if isinstance(out, tuple) else [out]
+                total = sum(o.sin().sum() for o in outs if o.is_floating_point())
+                total.backward()
+                results.append([*outs, *[a.grad for a in args if a.grad is not None]])
+            for wanted, got in zip(*results, strict=True):
+                torch.testing.assert_close(got, wanted, rtol=1e-4, atol=2e-4, msg=name)
+    return len(functions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--graphs", action="store_true")
+    asked = parser.parse_args()
+    assert is_interpreted(), "set TRITON_INTERPRET=1"
+    if asked.programs:
+        print("programs", check_programs(asked.programs, asked.seed))
+    if asked.graphs:
+        print("graphs", check_graphs())
+
+
+if __name__ == "__main__":
+    main()
