@@ -131,12 +131,17 @@ class _GpuChoice:
         size = self._power(r) if is_kept else min(BLOCK, self._power(r))
         loops = list(self.body.domain.vars)
         rows: dict[Symbol, int] = {}
-        if loops and size < POINTS:
+        across = self._across(r)
+        if across is not None:
+            is_kept, size = False, min(SQUARE, self._power(r))
+            rows[across] = min(SQUARE // 2, self._power(across))
+        elif loops and size < POINTS:
             x = loops[-1]
             many = min(self._power(x), max(POINTS // size, 1))
             if many >= 2:
                 rows[x] = many
-        steps = list(self._tiled(rows, last=loops[-1])) if loops else []
+        last = across if across is not None else loops[-1] if loops else None
+        steps = list(self._tiled(rows, last=last)) if last is not None else []
         yield from [s for s in steps if isinstance(s, Split)]
         names = [n for s in steps if isinstance(s, Order) for n in s.axes]
         names = [n for n in names if n not in {x.name for x in self.body.reduce.vars}]

@@ -19,9 +19,9 @@ from treadle.frontends.xla_dump.model import (
     HloPosition,
     HloUse,
     HloValue,
-    Position,
     ShapeIndex,
     UsedValue,
+    ValuePosition,
     ValueSection,
     XlaDump,
 )
@@ -70,14 +70,14 @@ class _Flow:
         """Every value of the allocations; None if one is made by nothing in the text."""
         if any(place.name not in self.by_name for place in self.values):
             return None
-        positions: dict[HloPosition, list[Position]] = {place: [] for place in self.values}
+        positions: dict[HloPosition, list[ValuePosition]] = {place: [] for place in self.values}
         uses: dict[HloPosition, list[HloUse]] = {place: [] for place in self.values}
         for one in self.by_name.values():
             for index in _indices(one.shape):
                 source = self.source(HloPosition(one.name, index))
                 if source in positions:
                     shown = index if isinstance(one.shape, TupleShape) else None
-                    positions[source].append(Position(one.name, shown))
+                    positions[source].append(ValuePosition(one.name, shown))
             for use, source in self._uses(one):
                 if source in uses:
                     uses[source].append(use)
@@ -174,6 +174,6 @@ def _indices(shape: AnyShape | None) -> Iterator[ShapeIndex]:
             yield from ((number, *rest) for rest in _indices(element))
 
 
-def _first(place: HloPosition, positions: list[Position]) -> tuple[Position, ...]:
+def _first(place: HloPosition, positions: list[ValuePosition]) -> tuple[ValuePosition, ...]:
     """The positions, that where the value is made first."""
     return tuple(sorted(positions, key=lambda position: position.place != place))

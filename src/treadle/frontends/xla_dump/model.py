@@ -85,7 +85,7 @@ class HloValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ValuePosition:
     """An instruction, and place in its tuple, that a value flows to."""
 
     name: str
@@ -111,7 +111,7 @@ class UsedValue:
     """One entry of `Used values`: where a value flows to, what uses it, what makes it."""
 
     value: HloValue
-    positions: tuple[Position, ...]
+    positions: tuple[ValuePosition, ...]
     uses: tuple[HloUse, ...]
     instruction: str
     says_none: bool = False

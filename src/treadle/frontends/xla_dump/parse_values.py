@@ -14,7 +14,13 @@ from treadle.frontends.xla_dump.lines import (
     index_of,
     value_of,
 )
-from treadle.frontends.xla_dump.model import HloUse, HloValue, Position, UsedValue, ValueSection
+from treadle.frontends.xla_dump.model import (
+    HloUse,
+    HloValue,
+    UsedValue,
+    ValuePosition,
+    ValueSection,
+)
 
 TITLE = "Used values:"
 NONE = "  (none)"
@@ -67,10 +73,10 @@ def _entry(
 ) -> tuple[UsedValue, tuple[HloValue, int] | None]:
     """One entry, and the value that the next one begins with if it stood on the same line."""
     _skip_to(lines, " positions:", value)
-    positions: list[Position] = []
+    positions: list[ValuePosition] = []
     while not lines.done and not lines.text.startswith(_KEYWORDS):
         if found := _POSITION.fullmatch(lines.text):
-            positions.append(Position(found[1], index_of(found[2])))
+            positions.append(ValuePosition(found[1], index_of(found[2])))
             lines.take()
         elif not lines.skip_unknown(_KEYWORDS):
             break

@@ -10,7 +10,7 @@ import numpy as np
 
 from treadle.ir.interp.dtypes import NUMPY_TYPES, Array
 from treadle.ir.interp.memory import Memory
-from treadle.testing.bounding.rounding import Spread, undecided
+from treadle.testing.bounding.rounding import Deviation, undecided
 
 
 class Errors:
@@ -41,17 +41,17 @@ class Errors:
         root = program.storage_of(name)
         return program.by_name[name].dtype is program.by_name[root].dtype
 
-    def elements(self, name: str) -> Spread:
+    def elements(self, name: str) -> Deviation:
         """The errors of a storage as elements of the type of buffer `name`: a copy."""
         error, unrounded = self.row(name)
         if self._is_plain(name):
-            return Spread(error.copy(), unrounded.copy())
+            return Deviation(error.copy(), unrounded.copy())
         width, root_width = self._widths(name)
         of_bytes = np.repeat(error > 0, root_width)
         count = of_bytes.size // width
-        return Spread.of(undecided(_any_of(of_bytes[: count * width], width)))
+        return Deviation.of(undecided(_any_of(of_bytes[: count * width], width)))
 
-    def write(self, name: str, new: Spread, touched: Array) -> None:
+    def write(self, name: str, new: Deviation, touched: Array) -> None:
         """Give touched elements of the storage, seen as buffer `name`, new errors."""
         error, unrounded = self.row(name)
         if self._is_plain(name):
@@ -79,7 +79,7 @@ class Errors:
         view = self._shaped(name, current.error, copy=False)
         view[...] = error
         self._shaped(name, touched, copy=False)[...] = True
-        self.write(name, Spread.of(current.error), touched)
+        self.write(name, Deviation.of(current.error), touched)
 
     def _shaped(self, name: str, row: Array, copy: bool = True) -> Array:
         at = self.memory.layout(name)

@@ -23,7 +23,7 @@ from treadle.ir.types import DType
 from treadle.ir.typing import ValueType, as_float, promote_all
 from treadle.testing.bounding.functions import MOVED, VALUES, at_corners, own_error
 from treadle.testing.bounding.rounding import (
-    Spread,
+    Deviation,
     converted,
     ends,
     farthest,
@@ -43,7 +43,7 @@ class Pointwise:
     name: str
     values: Sequence[Array]
     types: Sequence[DType]
-    spreads: Sequence[Spread]
+    spreads: Sequence[Deviation]
     result: ValueType
     found: Array | tuple[Array, ...]
     numerics: Numerics
@@ -203,7 +203,7 @@ DECISIONS: Mapping[str, Decision] = {
 # ------------------------------------------------------------------------------ own conversions
 
 
-def _where(p: Pointwise) -> Spread:
+def _where(p: Pointwise) -> Deviation:
     """What is chosen; where the choice is open, what either would give."""
     assert isinstance(p.result, DType)
     assert not isinstance(p.found, tuple), "it has one result"
@@ -217,19 +217,19 @@ def _where(p: Pointwise) -> Spread:
         parts.append(np.where(chosen, error, other))
     if not p.result.is_float:
         parts = [undecided(part > 0) for part in parts]
-    return Spread.of(np.maximum(*parts))
+    return Deviation.of(np.maximum(*parts))
 
 
-def _nextafter(p: Pointwise) -> Spread:
+def _nextafter(p: Pointwise) -> Deviation:
     assert isinstance(p.result, DType)
     assert not isinstance(p.found, tuple), "it has one result"
     start, error = converted(p.values[0], p.spreads[0].error, p.result)
     total = error + p.spreads[1].error
     step = 2 * ulp(np.abs(start.astype(np.float64)) + error, p.result)
-    return Spread.of(np.where(total > 0, error + 2 * step, 0.0))
+    return Deviation.of(np.where(total > 0, error + 2 * step, 0.0))
 
 
-def _ldexp(p: Pointwise) -> Spread:
+def _ldexp(p: Pointwise) -> Deviation:
     assert isinstance(p.result, DType)
     assert not isinstance(p.found, tuple), "it has one result"
     xs = [v.astype(np.float64) for v in p.values]
@@ -237,10 +237,10 @@ def _ldexp(p: Pointwise) -> Spread:
     wide = VALUES["ldexp"](*xs)
     own = own_error("ldexp", wide, p.result, p.numerics, p.narrow)
     own = np.where(xs[1] == np.trunc(xs[1]), 0.0, own)
-    return Spread.of(rounded(wide, MOVED["ldexp"](xs, errors) + own, p.found, p.result))
+    return Deviation.of(rounded(wide, MOVED["ldexp"](xs, errors) + own, p.found, p.result))
 
 
-def _frexp(p: Pointwise) -> tuple[Spread, ...]:
+def _frexp(p: Pointwise) -> tuple[Deviation, ...]:
     assert isinstance(p.found, tuple)
     x, error = p.values[0].astype(np.float64), p.spreads[0].error
     low, high = (np.frexp(side)[1] for side in ends(x, error))
@@ -248,10 +248,10 @@ def _frexp(p: Pointwise) -> tuple[Spread, ...]:
     open_ = (error > 0) & ((low != exponent) | (high != exponent))
     scaled = np.where(error > 0, np.ldexp(error, -exponent), 0.0)
     mantissa = rounded(p.found[0].astype(np.float64), scaled, p.found[0], p.types[0])
-    return Spread.of(np.where(open_, np.inf, mantissa)), Spread.of(undecided(open_))
+    return Deviation.of(np.where(open_, np.inf, mantissa)), Deviation.of(undecided(open_))
 
 
-OWN: Mapping[str, Callable[[Pointwise], Spread | tuple[Spread, ...]]] = {
+OWN: Mapping[str, Callable[[Pointwise], Deviation | tuple[Deviation, ...]]] = {
     "where": _where,
     "nextafter": _nextafter,
     "ldexp": _ldexp,
@@ -261,7 +261,7 @@ OWN: Mapping[str, Callable[[Pointwise], Spread | tuple[Spread, ...]]] = {
 # --------------------------------------------------------------------------------------- all
 
 
-def pointwise_spread(p: Pointwise) -> Spread | tuple[Spread, ...]:
+def pointwise_spread(p: Pointwise) -> Deviation | tuple[Deviation, ...]:
     """How far code can be from what a pointwise operation gave."""
     if p.name in OWN:
         return OWN[p.name](p)
@@ -275,11 +275,11 @@ def pointwise_spread(p: Pointwise) -> Spread | tuple[Spread, ...]:
     errors = [s.unrounded if sums else s.error for s in p.spreads]
     if p.name in DECISIONS:
         if not _is_bitwise_of_numbers(p):
-            return Spread.of(np.broadcast_to(DECISIONS[p.name](xs, errors), p.found.shape))
+            return Deviation.of(np.broadcast_to(DECISIONS[p.name](xs, errors), p.found.shape))
         errors = [np.asarray(sum(errors, np.zeros(())))]
     if not p.result.is_float:
         open_ = undecided(sum(errors, np.zeros(())) > 0)
-        return Spread.of(np.broadcast_to(open_, p.found.shape))
+        return Deviation.of(np.broadcast_to(open_, p.found.shape))
     wide, moved = ARITHMETIC[p.name](xs, errors)
     error = moved + own_error(p.name, wide, p.result, p.numerics, p.narrow)
     error = np.where(np.isinf(sum(errors, np.zeros(()))), np.inf, error)
@@ -290,16 +290,16 @@ def _is_bitwise_of_numbers(p: Pointwise) -> bool:
     return p.name.startswith("bitwise") and p.result is not DType.BOOL
 
 
-def _spread(p: Pointwise, wide: Array, error: Array, found: Array, result: DType) -> Spread:
+def _spread(p: Pointwise, wide: Array, error: Array, found: Array, result: DType) -> Deviation:
     """With contraction a product may go into a sum as it is, not rounded."""
     bound = rounded(wide, error, found, result)
     if not p.numerics.contraction or p.name not in ("mul", "square", "neg", "identity"):
-        return Spread.of(bound)
+        return Deviation.of(bound)
     if result.is_low_precision:
-        return Spread.of(bound)
+        return Deviation.of(bound)
     if p.name in ("neg", "identity"):
-        return Spread(bound, np.broadcast_to(p.spreads[0].unrounded, found.shape))
+        return Deviation(bound, np.broadcast_to(p.spreads[0].unrounded, found.shape))
     apart = error + farthest(found.astype(np.float64), wide)
     if result is DType.F64:
         apart = apart + 0.5 * ulp(wide, result)  # here the product itself was rounded
-    return Spread(bound, np.maximum(bound, np.where(np.isfinite(wide), apart, bound)))
+    return Deviation(bound, np.maximum(bound, np.where(np.isfinite(wide), apart, bound)))

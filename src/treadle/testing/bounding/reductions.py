@@ -21,7 +21,7 @@ from treadle.testing.bounding.rounding import (
     LARGEST_F32,
     UNIT_F32,
     UNIT_F64,
-    Spread,
+    Deviation,
     converted,
     ends,
     farthest,
@@ -41,7 +41,7 @@ class Rows:
     """One reduction at work: operands with the reduced loops last, and what came out."""
 
     values: Sequence[Array]
-    spreads: Sequence[Spread]
+    spreads: Sequence[Deviation]
     to: DType
     found: Array | tuple[Array, ...]
     numerics: Numerics
@@ -77,7 +77,7 @@ class Rows:
         return value.astype(np.float64), np.broadcast_to(error, value.shape)
 
 
-Reduction: TypeAlias = Callable[[Rows], "Spread | tuple[Spread, ...]"]
+Reduction: TypeAlias = Callable[[Rows], "Deviation | tuple[Deviation, ...]"]
 
 
 def _any_open(of: Rows) -> Array:
@@ -102,28 +102,28 @@ def _total(
     return rounded(wide, np.where(np.isinf(error).any(axis=-1), np.inf, apart), found, to)
 
 
-def _sum(of: Rows) -> Spread:
+def _sum(of: Rows) -> Deviation:
     if not of.to.is_float:
-        return Spread.of(_any_open(of))
-    return Spread.of(_total(of, *of.operand(0, unrounded=True), 0.0, of.result))
+        return Deviation.of(_any_open(of))
+    return Deviation.of(_total(of, *of.operand(0, unrounded=True), 0.0, of.result))
 
 
-def _dot(of: Rows) -> Spread:
+def _dot(of: Rows) -> Deviation:
     if not of.to.is_float:
-        return Spread.of(_any_open(of))
+        return Deviation.of(_any_open(of))
     (a, of_a), (b, of_b) = of.operand(0), of.operand(1)
     product = a * b
     error = np.where(of_a > 0, of_a * np.abs(b), 0) + np.where(of_b > 0, of_b * np.abs(a), 0)
     error = np.where(of_a + of_b > 0, error + of_a * of_b, 0.0)
     if of.unit == UNIT_F32:
         error = error + np.where(product != 0, 2.0**-150, 0.0)
-    return Spread.of(_total(of, product, error, of.unit, of.result))
+    return Deviation.of(_total(of, product, error, of.unit, of.result))
 
 
-def _prod(of: Rows) -> Spread:
+def _prod(of: Rows) -> Deviation:
     """Sizes with their errors, multiplied: the exact product is not further off than the rest."""
     if not of.to.is_float:
-        return Spread.of(_any_open(of))
+        return Deviation.of(_any_open(of))
     x, error = of.operand(0)
     wide = np.multiply.reduce(x, axis=-1)
     size = np.abs(x)
@@ -137,18 +137,18 @@ def _prod(of: Rows) -> Spread:
         small = np.multiply.reduce(np.where(size > 0, np.minimum(size, 1.0), 1.0), axis=-1)
         apart = np.where((large >= LARGEST_F32) | (small < 2.0**-126), np.inf, apart)
     apart = np.where(np.isfinite(wide), apart, np.where(exact, 0.0, np.inf))
-    return Spread.of(rounded(wide, apart, of.result, of.to))
+    return Deviation.of(rounded(wide, apart, of.result, of.to))
 
 
 def _extreme(reduce: Callable[..., Array], start: float) -> Reduction:
-    def rule(of: Rows) -> Spread:
+    def rule(of: Rows) -> Deviation:
         if not of.to.is_float:
-            return Spread.of(_any_open(of))
+            return Deviation.of(_any_open(of))
         x, error = of.operand(0)
         sides = [reduce(side, axis=-1, initial=start) for side in ends(x, error)]
         wide = reduce(x, axis=-1, initial=start)
         apart = np.where(np.isinf(error).any(axis=-1), np.inf, farthest(wide, *sides))
-        return Spread.of(rounded(wide, apart, of.result, of.to))
+        return Deviation.of(rounded(wide, apart, of.result, of.to))
 
     return rule
 
@@ -162,9 +162,11 @@ def other_may_win(x: Array, error: Array) -> Array:
 
 
 def _position(sign: int) -> Reduction:
-    def rule(of: Rows) -> Spread:
+    def rule(of: Rows) -> Deviation:
         x = sign * of.values[0].astype(np.float64)
-        return Spread.of(undecided(other_may_win(x, np.broadcast_to(of.spreads[0].error, x.shape))))
+        return Deviation.of(
+            undecided(other_may_win(x, np.broadcast_to(of.spreads[0].error, x.shape)))
+        )
 
     return rule
 
@@ -172,11 +174,11 @@ def _position(sign: int) -> Reduction:
 def _exists(decides: bool) -> Reduction:
     """any, all: one element that surely decides is enough."""
 
-    def rule(of: Rows) -> Spread:
+    def rule(of: Rows) -> Deviation:
         x, error = of.values[0].astype(np.float64), of.spreads[0].error
         open_ = (error > 0) & ~(np.abs(x) > error)
         certain = (((x != 0) == decides) & ~open_).any(axis=-1)
-        return Spread.of(undecided(open_.any(axis=-1) & ~certain))
+        return Deviation.of(undecided(open_.any(axis=-1) & ~certain))
 
     return rule
 
@@ -184,13 +186,13 @@ def _exists(decides: bool) -> Reduction:
 # --------------------------------------------------------------------------- several results
 
 
-def _welford(of: Rows) -> tuple[Spread, ...]:
+def _welford(of: Rows) -> tuple[Deviation, ...]:
     x, error = of.operand(0)
     zero = np.zeros(x.shape)
     return _combined(of, (x, error), (zero, zero), (np.ones(x.shape), zero))
 
 
-def _welford_combine(of: Rows) -> tuple[Spread, ...]:
+def _welford_combine(of: Rows) -> tuple[Deviation, ...]:
     return _combined(of, *[of.operand(k) for k in range(3)])
 
 
@@ -199,7 +201,7 @@ def _combined(
     means: tuple[Array, Array],
     spreads: tuple[Array, Array],
     weights: tuple[Array, Array],
-) -> tuple[Spread, ...]:
+) -> tuple[Deviation, ...]:
     """Partial means, their squared deviations and weights: x, m and w with errors."""
     (x, of_x), (m, of_m), (w, of_w) = means, spreads, weights
     found = of.found
@@ -232,12 +234,12 @@ def _combined(
     # With infinity or NaN among the elements each formula has its own way to NaN.
     other = 0.0 if of.numerics.accumulation == "exact" else np.inf
     return tuple(
-        Spread.of(rounded(a, np.where(is_finite, b, other) + undecided(lost), value, of.to))
+        Deviation.of(rounded(a, np.where(is_finite, b, other) + undecided(lost), value, of.to))
         for (a, b), value in zip(rows, found, strict=True)
     )
 
 
-def _online_softmax(of: Rows) -> tuple[Spread, ...]:
+def _online_softmax(of: Rows) -> tuple[Deviation, ...]:
     """Each weight is rescaled at most once a step, by an exponential with an error of its own."""
     x, error = of.operand(0)
     assert isinstance(of.found, tuple)
@@ -255,8 +257,8 @@ def _online_softmax(of: Rows) -> tuple[Spread, ...]:
     apart = np.where(np.isfinite(total), apart, 0.0)
     lost = np.isinf(error).any(axis=-1)
     return (
-        Spread.of(rounded(top, np.where(lost, np.inf, moved), of.found[0], of.to)),
-        Spread.of(rounded(total, np.where(lost, np.inf, apart), of.found[1], of.to)),
+        Deviation.of(rounded(top, np.where(lost, np.inf, moved), of.found[0], of.to)),
+        Deviation.of(rounded(total, np.where(lost, np.inf, apart), of.found[1], of.to)),
     )
 
 
@@ -269,7 +271,7 @@ REDUCTION_SPREADS: Mapping[str, Reduction] = {
     "argmin": _position(-1),
     "any": _exists(True),
     "all": _exists(False),
-    "xor_sum": lambda of: Spread.of(_any_open(of)),
+    "xor_sum": lambda of: Deviation.of(_any_open(of)),
     "dot": _dot,
     "welford": _welford,
     "welford_combine": _welford_combine,

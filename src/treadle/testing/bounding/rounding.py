@@ -31,7 +31,7 @@ MORE_THAN_A_BLOCK = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Deviation:
     """How far code can be from a value: rounded, and unrounded on its way into an addition."""
 
     error: Array
@@ -41,21 +41,21 @@ class Spread:
         return iter((self.error, self.unrounded))
 
     @classmethod
-    def of(cls, error: Array) -> Spread:
+    def of(cls, error: Array) -> Deviation:
         """A value that is rounded before anybody uses it."""
         return cls(error, error)
 
-    def like(self, value: Array) -> Spread:
+    def like(self, value: Array) -> Deviation:
         """The same in the shape of its value."""
         error = np.broadcast_to(self.error, value.shape)
         if self.unrounded is self.error:
-            return Spread(error, error)
-        return Spread(error, np.broadcast_to(self.unrounded, value.shape))
+            return Deviation(error, error)
+        return Deviation(error, np.broadcast_to(self.unrounded, value.shape))
 
 
-def no_error(value: Array) -> Spread:
+def no_error(value: Array) -> Deviation:
     """A value that every code computes alike."""
-    return Spread.of(np.broadcast_to(np.zeros(()), value.shape))
+    return Deviation.of(np.broadcast_to(np.zeros(()), value.shape))
 
 
 def undecided(where: Array) -> Array:

@@ -19,7 +19,7 @@ from treadle.testing.bounding.functions import CLOSE_ULPS
 from treadle.testing.bounding.reductions import REDUCTION_SPREADS, Rows, other_may_win
 from treadle.testing.bounding.rounding import (
     UNIT_F32,
-    Spread,
+    Deviation,
     ends,
     farthest,
     growth,
@@ -27,13 +27,13 @@ from treadle.testing.bounding.rounding import (
     undecided,
 )
 
-Scan: TypeAlias = "Callable[[Rows], tuple[Spread, ...]]"
+Scan: TypeAlias = "Callable[[Rows], tuple[Deviation, ...]]"
 
 
 def _prefixes(kind: str) -> Scan:
     """A running combination as a reduction of every prefix."""
 
-    def rule(of: Rows) -> tuple[Spread, ...]:
+    def rule(of: Rows) -> tuple[Deviation, ...]:
         found = of.found[0] if isinstance(of.found, tuple) else of.found
         columns = []
         for k in range(of.length):
@@ -44,22 +44,22 @@ def _prefixes(kind: str) -> Scan:
                 found=found[..., k],
             )
             one = REDUCTION_SPREADS[kind](part)
-            assert isinstance(one, Spread)
+            assert isinstance(one, Deviation)
             columns.append(one.error)
-        return (Spread.of(_stacked(columns, found)),)
+        return (Deviation.of(_stacked(columns, found)),)
 
     return rule
 
 
-def _cut(spread: Spread, length: int) -> Spread:
-    return Spread(spread.error[..., :length], spread.unrounded[..., :length])
+def _cut(spread: Deviation, length: int) -> Deviation:
+    return Deviation(spread.error[..., :length], spread.unrounded[..., :length])
 
 
 def _stacked(columns: Sequence[Array], like: Array) -> Array:
     return np.stack(columns, axis=-1) if columns else np.zeros(like.shape)
 
 
-def _log_of_sum(of: Rows) -> tuple[Spread, ...]:
+def _log_of_sum(of: Rows) -> tuple[Deviation, ...]:
     """A mean of the elements' errors at most, and at every step a few functions' errors."""
     found = of.found[0] if isinstance(of.found, tuple) else of.found
     x, error = of.operand(0)
@@ -69,13 +69,13 @@ def _log_of_sum(of: Rows) -> tuple[Spread, ...]:
     largest = np.maximum.accumulate(np.where(np.isfinite(wide), np.abs(wide), 0.0), axis=-1)
     own = growth(2 * ulps + 4, of.unit) * steps * (largest + 1)
     apart = np.maximum.accumulate(error, axis=-1) + np.where(np.isfinite(wide), own, 0.0)
-    return (Spread.of(rounded(wide, apart, found, of.to)),)
+    return (Deviation.of(rounded(wide, apart, found, of.to)),)
 
 
 def _running_position(sign: int) -> Scan:
     """Largest so far and where: certain if no element of the prefix can be it instead."""
 
-    def rule(of: Rows) -> tuple[Spread, ...]:
+    def rule(of: Rows) -> tuple[Deviation, ...]:
         assert isinstance(of.found, tuple)
         x = sign * of.values[0].astype(np.float64)
         error = np.broadcast_to(of.spreads[0].error, x.shape)
@@ -86,7 +86,7 @@ def _running_position(sign: int) -> Scan:
         open_ = [other_may_win(x[..., : k + 1], error[..., : k + 1]) for k in range(of.length)]
         position = np.maximum(undecided(_stacked(open_, x).astype(bool)), of.spreads[1].error)
         whole = value if of.to.is_float else undecided(value > 0)
-        return Spread.of(whole), Spread.of(position)
+        return Deviation.of(whole), Deviation.of(position)
 
     return rule
 
@@ -104,8 +104,8 @@ SCAN_SPREADS: Mapping[str, Scan] = {
 
 
 def sort_spreads(
-    values: Sequence[Array], spreads: Sequence[Spread], types: Sequence[DType], descending: bool
-) -> tuple[Spread, ...]:
+    values: Sequence[Array], spreads: Sequence[Deviation], types: Sequence[DType], descending: bool
+) -> tuple[Deviation, ...]:
     """How far sorted keys, and what moved along with them, can be off."""
     keys = values[0].astype(np.float64)
     turn = -1 if descending else 1
@@ -118,12 +118,12 @@ def sort_spreads(
     if not types[0].is_float:
         apart = undecided(apart > 0)
     lost = np.isinf(spreads[0].error).any(axis=-1, keepdims=True)
-    found = [Spread.of(np.where(lost, np.inf, apart))]
+    found = [Deviation.of(np.where(lost, np.inf, apart))]
     error = np.take_along_axis(np.broadcast_to(spreads[0].error, keys.shape), order, axis=-1)
     open_ = undecided(_may_change_places(turn * sorted_keys, error) | lost)
     for spread, value in zip(spreads[1:], values[1:], strict=True):
         moved = np.take_along_axis(np.broadcast_to(spread.error, value.shape), order, axis=-1)
-        found.append(Spread.of(np.maximum(moved, open_)))
+        found.append(Deviation.of(np.maximum(moved, open_)))
     return tuple(found)
 
 

@@ -17,7 +17,7 @@ from treadle.testing.bounding.rounding import (
     LARGEST_F32,
     UNIT_F32,
     UNIT_F64,
-    Spread,
+    Deviation,
     ends,
     farthest,
     growth,
@@ -31,28 +31,28 @@ from treadle.testing.bounding.rounding import (
 def combined_errors(
     mode: str,
     before: Array,
-    old: Spread,
+    old: Deviation,
     at: Array,
     value: Array,
-    new: Spread,
+    new: Deviation,
     dtype: DType,
     after: Array,
     numerics: Numerics,
-) -> Spread:
+) -> Deviation:
     """The errors of a whole row after a store of `value` at the places `at`."""
     if mode == "plain":
         return _replaced(old, at, new)
     if not dtype.is_float or mode not in COMBINED:
         lost = old.error.copy()
         np.maximum.at(lost, at, undecided(new.error > 0))
-        return Spread.of(undecided(lost > 0))
+        return Deviation.of(undecided(lost > 0))
     error = new.unrounded if numerics.contraction and mode == "atomic_add" else new.error
     x, y = before.astype(np.float64), value.astype(np.float64)
     found = COMBINED[mode](x, old.error, at, y, error, dtype, numerics)
-    return Spread.of(rounded(found[0], found[1], after, dtype))
+    return Deviation.of(rounded(found[0], found[1], after, dtype))
 
 
-def _replaced(old: Spread, at: Array, new: Spread) -> Spread:
+def _replaced(old: Deviation, at: Array, new: Deviation) -> Deviation:
     """Of several stores to one place the last one in loop order stays."""
     latest = np.zeros(old.error.size, np.int64)
     np.maximum.at(latest, at, np.arange(at.size))
@@ -61,7 +61,7 @@ def _replaced(old: Spread, at: Array, new: Spread) -> Spread:
         found = row.copy()
         found[at] = part[latest[at]]
         parts.append(found)
-    return Spread(*parts)
+    return Deviation(*parts)
 
 
 def _added(

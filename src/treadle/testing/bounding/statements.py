@@ -28,7 +28,7 @@ from treadle.testing.bounding.pointwise import Pointwise, pointwise_spread
 from treadle.testing.bounding.reductions import REDUCTION_SPREADS, Rows
 from treadle.testing.bounding.rounding import (
     UNIT_F32,
-    Spread,
+    Deviation,
     converted,
     ends,
     no_error,
@@ -39,7 +39,7 @@ from treadle.testing.bounding.rounding import (
 from treadle.testing.bounding.scan_sort import SCAN_SPREADS, sort_spreads
 from treadle.testing.bounding.scatter import combined_errors
 
-Spreads: TypeAlias = "Spread | tuple[Spread, ...]"
+Spreads: TypeAlias = "Deviation | tuple[Deviation, ...]"
 LARGEST_RADIUS = 5.7
 """Of a normal number drawn by `randn`: sqrt(-2 log 1e-7)."""
 
@@ -52,8 +52,8 @@ class BoundRun(BodyRun):
         self.errors, self.numerics = errors, numerics
         self.spreads: dict[int, Spreads] = {}
         self.narrow = rounded_next(op.body, errors.memory.program.by_name)
-        self.given: list[Sequence[Spread]] = []
-        self.yielded: tuple[Spread, ...] = ()
+        self.given: list[Sequence[Deviation]] = []
+        self.yielded: tuple[Deviation, ...] = ()
 
     def block(self, stmts: Sequence[Stmt], counter: int) -> tuple[Array, ...]:
         """Run statements whose numbers begin at `counter`; `yielded` has their errors."""
@@ -79,17 +79,17 @@ class BoundRun(BodyRun):
         """Remember the error of %at, in the shape of its value."""
         value = self.values[at]
         if isinstance(value, tuple):
-            assert not isinstance(found, Spread), "it has several results"
+            assert not isinstance(found, Deviation), "it has several results"
             pairs = zip(found, value, strict=True)
             self.spreads[at] = tuple(spread.like(part) for spread, part in pairs)
         else:
-            assert isinstance(found, Spread)
+            assert isinstance(found, Deviation)
             self.spreads[at] = found.like(value)
 
-    def spread(self, at: int) -> Spread:
+    def spread(self, at: int) -> Deviation:
         """The error of %at, which is no tuple."""
         found = self.spreads[at]
-        assert isinstance(found, Spread), f"%{at} has several results"
+        assert isinstance(found, Deviation), f"%{at} has several results"
         return found
 
     def index_error(self, e: object) -> Array:
@@ -101,11 +101,11 @@ class BoundRun(BodyRun):
                 found = np.maximum(found, self.spread(number_of(symbol)).error)
         return undecided(found > 0)
 
-    def rows_of(self, spreads: Sequence[Spread], values: Sequence[Array]) -> list[Spread]:
+    def rows_of(self, spreads: Sequence[Deviation], values: Sequence[Array]) -> list[Deviation]:
         """Errors with the reduction loops as one last axis, as `rows` has the values."""
         full = [s.like(v) for s, v in zip(spreads, values, strict=True)]
         flat = self.rows([part for s in full for part in s] + list(values))
-        return [Spread(flat[2 * k], flat[2 * k + 1]) for k in range(len(full))]
+        return [Deviation(flat[2 * k], flat[2 * k + 1]) for k in range(len(full))]
 
 
 # -------------------------------------------------------------------------- one value each
@@ -134,7 +134,7 @@ def _cast(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     given, to = run.spread(stmt.args[0]), run.type_of(at)
     if to is run.type_of(stmt.args[0]):
         return given
-    return Spread.of(converted(run.single(stmt.args[0]), given.error, to)[1])
+    return Deviation.of(converted(run.single(stmt.args[0]), given.error, to)[1])
 
 
 def _certain_or_not(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
@@ -142,14 +142,14 @@ def _certain_or_not(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     found = np.zeros(())
     for a in stmt.args:
         found = np.maximum(found, run.spread(a).error)
-    return Spread.of(undecided(found > 0))
+    return Deviation.of(undecided(found > 0))
 
 
 def _to_int(how: Callable[[Array], Array]) -> Callable[[BoundRun, Stmt, int], Spreads]:
     def rule(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
         x, error = run.single(stmt.args[0]).astype(np.float64), run.spread(stmt.args[0]).error
         low, high = ends(x, error)
-        return Spread.of(undecided((error > 0) & ~(how(low) == how(high))))
+        return Deviation.of(undecided((error > 0) & ~(how(low) == how(high))))
 
     return rule
 
@@ -162,7 +162,7 @@ def _load(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
 
     parts = [access.gather(row, index, run.mask, never) for row in found]
     lost = run.index_error(stmt.attr("index"))
-    return Spread(np.maximum(parts[0], lost), np.maximum(parts[1], lost))
+    return Deviation(np.maximum(parts[0], lost), np.maximum(parts[1], lost))
 
 
 def _bucketize(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
@@ -180,12 +180,12 @@ def _bucketize(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     first, last = (
         np.searchsorted(k, x, side=side) for k, x in ((high_keys, low), (low_keys, high))
     )
-    return Spread.of(undecided(first != last))
+    return Deviation.of(undecided(first != last))
 
 
 def _randn(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     seeds = _certain_or_not(run, stmt, at)
-    assert isinstance(seeds, Spread)
+    assert isinstance(seeds, Deviation)
     found = run.single(at)
     wide, ulps = found.astype(np.float64), run.numerics.function_ulps
     own = 8 * ulp(wide, DType.F64) + LARGEST_RADIUS * 2.0**-50
@@ -193,7 +193,7 @@ def _randn(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
         own = np.maximum(own, LARGEST_RADIUS * (2 * ulps + 8) * UNIT_F32)
     # The reference has rounded already, so its own border may be half a unit away.
     own = own + np.where(own > 0, 0.5 * ulp(wide, run.type_of(at)), 0.0)
-    return Spread.of(np.maximum(rounded(wide, own, found, run.type_of(at)), seeds.error))
+    return Deviation.of(np.maximum(rounded(wide, own, found, run.type_of(at)), seeds.error))
 
 
 def _get(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
@@ -246,15 +246,15 @@ def _over(run: BoundRun, stmt: Stmt, at: int, axes: list[int]) -> Spreads:
             kept
         )
 
-    spreads = [Spread(*[row(part) for part in run.spread(a)]) for a in stmt.args]
+    spreads = [Deviation(*[row(part) for part in run.spread(a)]) for a in stmt.args]
     to = to[0] if isinstance(to, tuple) else to
     assert to is not None, "a reduction has a type"
     results = tuple(map(one, found)) if isinstance(found, tuple) else one(found)
     rule = REDUCTION_SPREADS[kind]
     made = rule(Rows([row(v) for v in values], spreads, to, results, run.numerics))
-    if isinstance(made, Spread):
-        return Spread.of(np.expand_dims(made.error, axes))
-    return tuple(Spread.of(np.expand_dims(part.error, axes)) for part in made)
+    if isinstance(made, Deviation):
+        return Deviation.of(np.expand_dims(made.error, axes))
+    return tuple(Deviation.of(np.expand_dims(part.error, axes)) for part in made)
 
 
 def _scan(run: BoundRun, stmt: Stmt, at: int) -> None:
@@ -269,7 +269,7 @@ def _scan(run: BoundRun, stmt: Stmt, at: int) -> None:
     results = tuple(run.rows(found if isinstance(found, tuple) else (found,)))
     to = run.type_of(stmt.args[0])
     made = SCAN_SPREADS[str(stmt.attr("combine"))](Rows(rows, spreads, to, results, run.numerics))
-    parts = tuple(Spread.of(run.unrolled(part.error)) for part in made)
+    parts = tuple(Deviation.of(run.unrolled(part.error)) for part in made)
     run.keep(at, parts if isinstance(found, tuple) else parts[0])
 
 
@@ -280,7 +280,7 @@ def _fold(run: BoundRun, stmt: Stmt, at: int) -> None:
     full = [np.broadcast_to(x, (*run.points, length)) for x in rows]
     wide = [s.like(x) for s, x in zip(spreads, full, strict=True)]
     steps = [[run.reduced(x[..., k]) for x in full] for k in range(length)]
-    errors = [[Spread.of(run.reduced(s.error[..., k])) for s in wide] for k in range(length)]
+    errors = [[Deviation.of(run.reduced(s.error[..., k])) for s in wide] for k in range(length)]
     seen, known = steps[:1], errors[:1]
     for step, error in zip(steps[1:], errors[1:], strict=True):
         run.params.append([*seen[-1], *step])
@@ -298,7 +298,7 @@ def _fold(run: BoundRun, stmt: Stmt, at: int) -> None:
 
     count = range(len(stmt.args))
     found = tuple(stacked([s[k] for s in seen], full[k]) for k in count)
-    parts = tuple(Spread.of(stacked([e[k].error for e in known], wide[k].error)) for k in count)
+    parts = tuple(Deviation.of(stacked([e[k].error for e in known], wide[k].error)) for k in count)
     run.values[at] = found if len(found) > 1 else found[0]
     run.keep(at, parts if len(parts) > 1 else parts[0])
 
@@ -308,7 +308,7 @@ def _sort(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     types = [run.type_of(a) for a in stmt.args]
     spreads = run.rows_of([run.spread(a) for a in stmt.args], values)
     made = sort_spreads(run.rows(values), spreads, types, bool(stmt.attr("descending")))
-    parts = tuple(Spread.of(run.unrolled(part.error)) for part in made)
+    parts = tuple(Deviation.of(run.unrolled(part.error)) for part in made)
     return parts if len(parts) > 1 else parts[0]
 
 
@@ -322,7 +322,7 @@ def _masked(run: BoundRun, stmt: Stmt, at: int) -> None:
     run.values[at] = np.where(mask, inner, run.literal(stmt.attr("other"), run.type_of(at)))
     lost = run.spread(stmt.args[0]).error
     parts = [np.maximum(np.where(mask, part, 0.0), lost) for part in made]
-    run.keep(at, Spread(*parts))
+    run.keep(at, Deviation(*parts))
 
 
 SPREADS: Mapping[str, Callable[[BoundRun, Stmt, int], Spreads]] = {
@@ -334,7 +334,7 @@ SPREADS: Mapping[str, Callable[[BoundRun, Stmt, int], Spreads]] = {
     "ceil_to_int": _to_int(np.ceil),
     "trunc_to_int": _to_int(np.trunc),
     "round_to_int": _to_int(np.rint),
-    "index": lambda run, stmt, at: Spread.of(run.index_error(stmt.attr("expr"))),
+    "index": lambda run, stmt, at: Deviation.of(run.index_error(stmt.attr("expr"))),
     "indirect": _certain_or_not,
     "load": _load,
     "bucketize": _bucketize,
@@ -368,7 +368,7 @@ def _store(run: BoundRun, stmt: Stmt, at: int) -> None:
     lost = run.index_error(stmt.attr("index")).any()
     old = run.errors.elements(name)
     touched = np.full(before.size, lost)
-    where, spread = np.broadcast_to(index, shape), Spread(error, unrounded).like(value)
+    where, spread = np.broadcast_to(index, shape), Deviation(error, unrounded).like(value)
     touched[where.reshape(-1)] = True
     new = combined_errors(
         mode,
@@ -376,11 +376,11 @@ def _store(run: BoundRun, stmt: Stmt, at: int) -> None:
         old,
         where.reshape(-1),
         np.broadcast_to(value, shape).reshape(-1),
-        Spread(*[np.broadcast_to(part, shape).reshape(-1) for part in spread]),
+        Deviation(*[np.broadcast_to(part, shape).reshape(-1) for part in spread]),
         dtype,
         run.memory.elements(name),
         run.numerics,
     )
     if lost:
-        new = Spread.of(np.full(before.size, np.inf))
+        new = Deviation.of(np.full(before.size, np.inf))
     run.errors.write(name, new, touched)
