@@ -112,7 +112,9 @@ def _backend(clock: Clock, built: list[Any]) -> Callable[..., Any]:
             call.function = clock.timed(name, call.function)
             call.into = call.into and clock.timed(name, call.into)
 
-    settings = Settings(Options.from_env(), strict=True, observe=watch_calls, report=built.append)
+    # Kernels and calls are timed one by one, so Python must be the one who makes them.
+    options = Options.from_env().with_(host="python")
+    settings = Settings(options, strict=True, observe=watch_calls, report=built.append)
     return partial(compile_with, settings)
 
 
@@ -124,8 +126,8 @@ def _watch_compiling(stack: ExitStack, clock: Clock) -> None:
     for home, attribute, name in (
         (compiling, "lower_graph", "lower"),
         (compiling, "schedule", "schedule"),
-        (compiling, "compile_program", "generate C"),
-        (kernels, "compile_shared", "C compiler"),
+        (compiling, "build_program", "generate C"),
+        (kernels, "load_shared", "C compiler"),
         (Runner, "bound", "memory plan"),
     ):
         stack.enter_context(

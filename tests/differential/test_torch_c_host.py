@@ -117,6 +117,24 @@ def test_training_a_network_gives_the_same_gradients() -> None:
         assert not host_of(one).made.back
 
 
+def attend(q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q * 2, k, v, is_causal=True) + 1
+
+
+def test_attention_and_its_gradients_are_made_in_c() -> None:
+    run, built = compiled(attend)
+    given = [torch.randn(2, 2, 8, 16, requires_grad=True) for _ in range(3)]
+    again = [x.detach().clone().requires_grad_() for x in given]
+    run(*given).sum().backward()
+    attend(*again).sum().backward()
+    for a, b in zip(given, again, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+    for one in built:
+        host = host_of(one)
+        assert any("flash_attention" in name for name in host.made.function.functions)
+        assert not host.made.back
+
+
 def allocated(call: Callable[[], Any]) -> list[int]:
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
@@ -205,8 +223,7 @@ def test_other_run_time_sizes_need_no_other_code(monkeypatch: pytest.MonkeyPatch
     for n in (4, 9, 33, 4):
         x = torch.randn(n, 8)
         torch.testing.assert_close(run(x, w), chain(x, w))
-    assert len(texts) == 3
-    assert len(set(texts)) == 1
+    assert len(texts) == 1
 
 
 def test_threads_share_one_function() -> None:

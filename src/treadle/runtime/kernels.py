@@ -46,7 +46,7 @@ class Kernels:
 
     def fail(self, record: list[int]) -> NoReturn:
         """Raise what the record of a failed kernel says."""
-        from treadle.ir.interp.errors import RunError
+        from treadle.ir.run_error import RunError
 
         if record[0] < 1:
             message = f"no memory for {record[1]} elements of scratch"

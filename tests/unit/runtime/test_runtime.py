@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -184,3 +186,19 @@ def test_wrong_inputs_are_refused_as_by_the_interpreter(x: np.ndarray) -> None:
 def test_contraction_is_off_and_no_fast_arithmetic_is_asked_for() -> None:
     assert "-ffp-contract=off" in FLAGS
     assert not any("fast" in flag for flag in FLAGS)
+
+
+def test_a_kernel_fails_in_words_without_what_the_interpreter_needs() -> None:
+    lines = [
+        "import sys",
+        "sys.modules.update(scipy=None, ml_dtypes=None)",
+        "from treadle.core.errors import TreadleError",
+        "from treadle.runtime.kernels import Kernels",
+        "kernels = Kernels.__new__(Kernels)",
+        "try:",
+        "    kernels.fail([0, 5])",
+        "except TreadleError as e:",
+        "    print(e.code, e.message)",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
+    assert done.stdout.strip() == "RUN012 no memory for 5 elements of scratch", done.stderr

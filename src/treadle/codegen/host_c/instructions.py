@@ -85,6 +85,13 @@ class NumberArg:
 
 
 @dataclass(frozen=True)
+class OptionalNumberArg:
+    """A floating-point number that may be missing, passed as a pointer."""
+
+    value: float | None
+
+
+@dataclass(frozen=True)
 class WholeArg:
     """A whole number in the table."""
 
@@ -122,7 +129,8 @@ class OptionalListArg:
 
 
 LibraryArg: TypeAlias = (
-    "ViewArg | OptionalArg | NumberArg | WholeArg | FlagArg | ListArg | MaskArg | OptionalListArg"
+    "ViewArg | OptionalArg | NumberArg | OptionalNumberArg | WholeArg | FlagArg | ListArg"
+    " | MaskArg | OptionalListArg"
 )
 
 

@@ -31,6 +31,7 @@ from treadle.codegen.host_c.instructions import (
     NumberArg,
     OptionalArg,
     OptionalListArg,
+    OptionalNumberArg,
     PlaceIn,
     RunKernels,
     TensorShape,
@@ -208,6 +209,10 @@ def _fail(step: int) -> str:
     return f"{{ status = {step + 1}; goto done; }}"
 
 
+def _optional_number(arg: Any) -> tuple[list[str], list[str]]:
+    return ["double *"], ["0" if arg.value is None else f"(double[]){{{arg.value!r}}}"]
+
+
 def _mask(arg: Any) -> tuple[list[str], list[str]]:
     values = ", ".join(str(int(x)) for x in arg.values)
     return ["const int32_t *", "int64_t"], [f"(int32_t[]){{{values}}}", str(len(arg.values))]
@@ -224,6 +229,7 @@ ARGS: Mapping[type[LibraryArg], Callable[[Any], tuple[list[str], list[str]]]] = 
     ViewArg: lambda a: (["tensor"], [f"v[{a.view}]"]),
     OptionalArg: lambda a: (["tensor *"], ["0" if a.view is None else f"&v[{a.view}]"]),
     NumberArg: lambda a: (["double"], [repr(a.value)]),
+    OptionalNumberArg: _optional_number,
     WholeArg: lambda a: (["int64_t"], [f"n[{a.at}]"]),
     FlagArg: lambda a: (["int32_t"], [str(int(a.value))]),
     ListArg: lambda a: (["const int64_t *", "int64_t"], [f"n + {a.at}", str(a.count)]),

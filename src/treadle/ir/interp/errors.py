@@ -1,17 +1,7 @@
-"""The error of a run: what went wrong, in which operation, and the numbers that show it."""
+"""The error of a run, as the interpreter raises it; compiled code raises the same one."""
 
 from __future__ import annotations
 
-from treadle.core import TreadleError
+from treadle.ir.run_error import RunError
 
-
-class RunError(TreadleError):
-    """A program that cannot be run on these inputs, or that broke a promise while running.
-
-    RUN001  an input does not fit          RUN006  nobody knows how to run a call
-    RUN002  a size does not fit            RUN007  an assertion of the program failed
-    RUN003  an index leaves its storage    RUN008  a statement has no meaning here
-    RUN004  an indirect index out of range RUN009  nothing to choose from
-    RUN005  a buffer is read before it is written
-    RUN010  a call produced something that does not fit
-    """
+__all__ = ["RunError"]

@@ -80,11 +80,14 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
         made = _translated(bound)
     except NotInC as e:
         return HostChoice(None, str(e))
-    loaded = load_shared(render_host(made.function), flags=FLAGS, options=options)
-    if not loaded.verdict:
-        return HostChoice(None, why_not_compiled(loaded.verdict))
+    text, known = render_host(made.function), bound.runner.host_libraries
+    if text not in known:
+        loaded = load_shared(text, flags=FLAGS, options=options)
+        if not loaded.verdict:
+            return HostChoice(None, why_not_compiled(loaded.verdict))
+        known[text] = loaded.library
     try:
-        return HostChoice(CHost(bound, made, loaded.library, options))
+        return HostChoice(CHost(bound, made, known[text], options))
     except OSError as e:
         return HostChoice(None, str(e))
 

@@ -17,6 +17,7 @@ import torch
 from treadle.codegen.host_c.render import NEEDED
 
 aten = torch.ops.aten
+ATTENTION = "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu"
 WRITING: Mapping[Any, str] = {
     aten.mm.default: "aoti_torch_cpu_mm_out",
     aten.bmm.default: "aoti_torch_cpu_bmm_out",
@@ -27,6 +28,8 @@ WRITING: Mapping[Any, str] = {
 MAKING: Mapping[Any, str] = {
     aten.convolution.default: "aoti_torch_cpu_convolution",
     aten.convolution_backward.default: "aoti_torch_cpu_convolution_backward",
+    aten._scaled_dot_product_flash_attention_for_cpu.default: ATTENTION,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: f"{ATTENTION}_backward",
 }
 """Operators whose function makes its results, in memory of their own that nobody else sees."""
 

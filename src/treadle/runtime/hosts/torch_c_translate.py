@@ -31,6 +31,7 @@ from treadle.codegen.host_c.instructions import (
     NumberArg,
     OptionalArg,
     OptionalListArg,
+    OptionalNumberArg,
     PlaceIn,
     RunKernels,
     TensorShape,
@@ -325,6 +326,9 @@ class Translation:
             return OptionalArg(view) if kind != "Tensor" else ViewArg(_there(view))
         if kind == "number" or kind == "float":
             return NumberArg(_finite(self._number(value, op)))
+        if kind == "Optional[float]":
+            number = None if value is None else _finite(self._number(value, op))
+            return OptionalNumberArg(number)
         if kind == "int":
             return WholeArg(self.at(int(self._number(value, op))))
         if kind == "bool" and isinstance(value, bool):

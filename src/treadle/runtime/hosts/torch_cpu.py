@@ -70,6 +70,8 @@ class Runner:
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
         self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
+        self.host_libraries: dict[str, Any] = {}
+        """Host functions in C that are loaded, by their text: other sizes mostly have the same."""
         self._only_host: CHost | None = None
         """The host in C of a program without run-time sizes, once there is one."""
 
@@ -202,7 +204,8 @@ class Bound:
         """The plan as a function in C, once it has run often enough for that to pay."""
         if self.choice is None:
             self._runs += 1
-            if self._runs <= self.runner.runs_before_c:
+            is_loaded = bool(self.runner.host_libraries)  # then it costs no compiler to go on in C
+            if self._runs <= self.runner.runs_before_c and not is_loaded:
                 return None
             self.choice = choose_host(self, self.runner.options)
             self.runner.settle_for(self)

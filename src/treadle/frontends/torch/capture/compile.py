@@ -166,7 +166,7 @@ def compile_graph(
     log.show(built)
     if settings.report is not None:
         settings.report(built)
-    return _boxed(built.runner)
+    return compat.make_boxed(built.runner)
 
 
 def _build(
@@ -200,14 +200,6 @@ def _build(
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
     return Built(kind.value, lowered, scheduled, runner, provenance, time.perf_counter() - began)
-
-
-def _boxed(runner: Runner) -> Callable[[list[Any]], Any]:
-    def run(args: list[Any]) -> Any:
-        return runner(args)
-
-    run.treadle_runner = runner  # type: ignore[attr-defined]
-    return compat.make_boxed(run)
 
 
 @lru_cache(maxsize=MOST_COMPILED)
