@@ -17,6 +17,7 @@ from treadle.core.options import Options
 from treadle.ir.program import Kernel, Program
 from treadle.ir.text import parse_program, show_program
 from treadle.ir.text_print import show_operation
+from treadle.lab.cli import main
 from treadle.runtime.launch_plan import show_plan
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.plan_launches import plan_launches
@@ -93,6 +94,19 @@ def test_torch_captures_the_program_that_is_shown(tmp_path: Path) -> None:
     )
     fast(torch.randn(64, 512))
     assert seen == [block("treadle 1")]
+
+
+def test_the_way_without_torch_prints_c_and_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("softmax.txt").write_text(block("treadle 1"), "utf-8")
+    assert main(["kernels", "softmax.txt", "--only", "_softmax", "-o", "kernels.txt"]) == 0
+    assert block("launch _softmax") in capsys.readouterr().out
+    exec(compile(block("from treadle.ir.text"), "architecture.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "#pragma omp simd" in printed
+    assert block("launch plan") in printed
 
 
 def test_functions_that_the_architecture_names_are_in_their_files() -> None:
