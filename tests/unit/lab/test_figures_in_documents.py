@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from treadle.core.reading import MAX_BYTES
+from treadle.ir.numerics import TORCH as TORCH_NUMERICS
+from treadle.kernel import choose_cpu, choose_gpu
 from treadle.lab.cli import main
 from treadle.schedule.policy import POLICIES
 
@@ -198,6 +200,14 @@ def test_settings_in_documents_are_those_of_the_code() -> None:
     assert factor is not None
     page = (ROOT / "docs/scheduling.md").read_text("utf-8")
     assert f"up to the given peak + {round(100 * (factor - 1))} % | default |" in page
+    assert f"every {TORCH_NUMERICS.block * choose_cpu.VECTOR:,} elements |" in page
+    assert f"| up to {choose_cpu.LANES:,} columns side by side" in page
+    triton = (ROOT / "docs/codegen_triton.md").read_text("utf-8")
+    assert f"| {choose_gpu.POINTS:,} points along" in triton
+    assert f"a square of {choose_gpu.SQUARE} " in triton
+    assert f"| whole rows up to {choose_gpu.LONGEST_KEPT:,} elements" in triton
+    assert f" {choose_gpu.BLOCK:,} at a time |" in triton
+    assert f"| {choose_gpu.COLUMNS} columns, {choose_gpu.ROWS} rows at a time |" in triton
 
 
 def rows_with_figures(document: Path) -> list[tuple[str, list[str]]]:
@@ -215,5 +225,7 @@ def test_no_table_has_a_figure_that_nothing_accounts_for() -> None:
         for row, figures in rows_with_figures(document):
             unclaimed += [(name, f, row[:60]) for f in figures if f not in claimed]
     # The seconds, above, and settings that are read from the code.
-    allowed = {("README.md", "2"), ("docs/limits.md", "256"), ("docs/scheduling.md", "2")}
+    allowed = {("README.md", "2"), ("docs/limits.md", "256")}
+    allowed |= {("docs/scheduling.md", figure) for figure in ("2", "4,096", "1,024")}
+    allowed |= {("docs/codegen_triton.md", figure) for figure in ("1,024", "16,384", "2,048")}
     assert [u for u in unclaimed if u[:2] not in allowed] == []

@@ -2,7 +2,7 @@
 
 for (int64_t i0 = 0; i0 < n0; ++i0) {
     double v1 = ...;                      single statements and what a pass declares
-    for (int64_t r0 = 0; r0 < n1; ++r0)   a pass (see `nests`)
+    for (int64_t r0 = 0; r0 < n1; ++r0)   a pass (see `kernel.stages`)
         ...
     y[i0] = ...;
 }
