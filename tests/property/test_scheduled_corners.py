@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
-from test_scheduled_c import stay_within
+from test_scheduled_c import scheduled, stay_within
 
 from treadle.ir.interp.compare import random_inputs
 from treadle.ir.program import Nest, Program
 from treadle.ir.text import parse_program
+from treadle.runtime import compile_program
 
 HEAD = """treadle 1
 program p
@@ -132,3 +134,24 @@ def test_rows_read_what_was_stored_before_them() -> None:
         ),
     )
     nests_of(program)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize("whole", ["i64", "i32", "u8"])
+def test_a_whole_number_has_no_negative_zero(element: str, whole: str) -> None:
+    program = program_of(
+        {"x": f"{element}[64]"},
+        {"y": f"{element}[64]"},
+        f"""loop body on cpu for i in 64 {{
+  %0 = load x[i]
+  %1 = round_to_int {whole} %0
+  %2 = cast {element} %1
+  %3 = constant 1.0 {element}
+  %4 = truediv %3, %2
+  store y[i] = %4
+}}
+""",
+    )
+    x = np.linspace(-0.45, 0.45, 64).astype({"f32": np.float32, "f64": np.float64}[element])
+    compiled = compile_program(scheduled(program, fuses=False))
+    assert (compiled.run({"x": x}).read("y") == np.inf).all()
