@@ -59,7 +59,7 @@ TR_FN float tr_fast_log(float x)
     return x == INFINITY || x != x ? x : y;
 }
 
-/* tanh: 5.2 ulp, never beyond 1. */
+/* tanh: 5.3 ulp, never beyond 1. */
 #ifdef FP_FAST_FMAF
 TR_FN float tr_fast_tanh(float x)
 {
@@ -85,7 +85,7 @@ TR_FN float tr_fast_tanh(float x)
 TR_FN float tr_fast_tanh(float x) { return (float)tanh((double)x); }
 #endif
 
-/* erf: 6.0 ulp, never beyond 1. */
+/* erf: 5.9 ulp, never beyond 1. */
 #ifdef FP_FAST_FMAF
 TR_FN float tr_fast_erf(float x)
 {
@@ -113,7 +113,7 @@ TR_FN float tr_fast_erf(float x)
 TR_FN float tr_fast_erf(float x) { return (float)erf((double)x); }
 #endif
 
-/* sigmoid: 2.5 ulp. */
+/* sigmoid: 2.41 ulp. */
 TR_FN float tr_fast_sigmoid(float x)
 {
     /* exp never overflows, so that small results are not lost. */
