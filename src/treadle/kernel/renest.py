@@ -12,7 +12,7 @@ Totals are added up in f64, row by row, which the numerics of the program must a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -65,6 +65,7 @@ class Renesting:
     ) -> None:
         self.nest, self.body, self.name = nest, nest.body, name
         self.types = infer_types(nest.body, program.by_name)
+        self.storage_of = program.storage_of
         items = list(nest.body.reduce.items())
         self.rows = Domain([(v, n) for v, n in items if v not in over])
         self.inner = Domain([(v, n) for v, n in items if v in over])
@@ -81,16 +82,15 @@ class Renesting:
     def bodies(self) -> Renested | None:
         """The nests, if nothing that varies needs a total."""
         late = self._late()
-        if late is None:
+        if late is None or not self._may_part(late):
             return None
         middle, last = Rewriter(), Rewriter()
         rows, rest = BodySource(middle), BodySource(last)
         for top in self.tops:
             stmt, number = top.stmt, top.number if OPS[top.stmt.op].produces else None
-            waits = bool(operands_of(stmt) & late)
             if stmt.op == "reduce":
                 self._total(middle, rows, last, rest, top)
-            elif waits or (number is None and not top.varies):
+            elif self._comes_last(top, late):
                 self._copy(rest, top)
             elif stmt.op == "reduce_part":
                 rows.take((Stmt("reduce", stmt.args, stmt.attrs[:2]),), number)
@@ -123,6 +123,50 @@ class Renesting:
                 if OPS[top.stmt.op].produces:
                     late.add(top.number)
         return late
+
+    def _comes_last(self, top: _Top, late: set[int]) -> bool:
+        """Whether a statement is for the last nest: it needs a total, or happens only once."""
+        if top.stmt.op == "reduce":
+            return False
+        happens_once = not OPS[top.stmt.op].produces and not top.varies
+        return bool(operands_of(top.stmt) & late) or happens_once
+
+    def _may_part(self, late: set[int]) -> bool:
+        """Whether rows and what follows them can be nests of their own.
+
+        The last nest makes again what it uses, which no sum of a row can be. A store inside rows
+        happens for each of them. And no storage that is written is touched by both, for what stood
+        before the rows now comes after them.
+        """
+        touched: dict[str, set[bool]] = {}
+        written: set[str] = set()
+        for top in self.tops:
+            if top.stmt.op != "reduce" and OPS[top.stmt.op].produces:
+                continue  # it is made where it is used
+            is_last = self._comes_last(top, late)
+            used = self._made_for(top)
+            if is_last and any(t.stmt.op == "reduce_part" for t in used):
+                return False
+            if top.stmt.op == "store" and not is_last and not top.varies >= set(self.rows.vars):
+                return False
+            for name, stores in [x for one in used for x in _touches(one.stmt)]:
+                storage = self.storage_of(name)
+                touched.setdefault(storage, set()).add(is_last)
+                written |= {storage} if stores else set()
+        return all(len(touched[storage]) == 1 for storage in written)
+
+    def _made_for(self, top: _Top) -> list[_Top]:
+        """The statement with all that it uses, but for totals."""
+        made = {t.number: t for t in self.tops if OPS[t.stmt.op].produces}
+        found: dict[int, _Top] = {}
+        pending = [top]
+        while pending:
+            one = pending.pop()
+            for number in operands_of(one.stmt) & set(made):
+                if number not in found and made[number].stmt.op != "reduce":
+                    found[number] = made[number]
+                    pending.append(made[number])
+        return [top, *found.values()]
 
     def _total(
         self,
@@ -163,6 +207,14 @@ class Renesting:
             stmts.append(Stmt("constant", (), (literal, buffer.dtype)))
             stmts.append(Stmt("store", (number,), (buffer.name, self.at, "plain", False)))
         return Body(self.body.domain, Domain(), tuple(stmts))
+
+
+def _touches(stmt: Stmt) -> Iterator[tuple[str, bool]]:
+    """The buffers that a statement and its region touch, and whether they are written."""
+    if stmt.op in ("load", "store", "bucketize"):
+        yield str(stmt.attr("buffer")), stmt.op == "store"
+    for inner in stmt.region:
+        yield from _touches(inner)
 
 
 def _numbers_of(body: Body) -> list[int]:

@@ -340,6 +340,10 @@ class BodyWriter:
         for name, t, text in zip(names, each, expressions, strict=True):
             assert isinstance(t, DType)
             self.loops.innermost.add(f"const {held(t)} {name} = {text};")
+        self.name(number, names)
+
+    def name(self, number: int, names: tuple[str, ...]) -> None:
+        """Note the C names of a value that has just been written."""
         self.values[number] = names
 
     def name_of(self, number: int) -> str:

@@ -137,9 +137,11 @@ TR_FN float tr_round_f8e4m3fn(float x) { return tr_decode_f8e4m3fn(tr_encode_f8e
 
 /* ------------------------------------------------------------------ float to whole */
 
+/* A whole number has one zero. Compilers that need not mind traps take (double)(int64_t)x for
+   trunc(x), which gives -0.0 for x = -0.3: so the zero is made positive before. */
 TR_FN int64_t tr_to_i64(double x)
 {
-    return fabs(x) < 0x1p63 ? (int64_t)x : INT64_MIN;
+    return fabs(x) < 0x1p63 ? (int64_t)(trunc(x) + 0.0) : INT64_MIN;
 }
 
 TR_FN uint64_t tr_to_u64(double x)

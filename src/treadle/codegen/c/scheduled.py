@@ -39,6 +39,7 @@ from treadle.ir.body import COMBINING, Stmt
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest
+from treadle.ir.spec_facts import storage_limit
 from treadle.ir.types import DType
 from treadle.ir.typing import ValueType
 from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
@@ -115,13 +116,21 @@ class ScheduledWriter(BodyWriter):
         """
         later = {a.loop for a in (*closed, *(self.plan.inner if only_before else ()))}
         for step in steps:
-            if step.position in self._done or not is_pure(step):
+            if step.position in self._done or not is_pure(step) or self._is_checked(step):
                 continue
             if later.isdisjoint(self.along[step.position]) and all(
                 self._is_made(u) for u in step.uses
             ):
                 self._done.add(step.position)
                 self._unkept(step)
+
+    def _is_checked(self, step: Step) -> bool:
+        """Whether it is a load that may stop: where a loop is empty, nothing may be checked."""
+        if step.op != "load":
+            return False
+        e, buffer = step.stmt.attr("index"), self.program.by_name[str(step.stmt.attr("buffer"))]
+        assert isinstance(e, Expr), "a load has an index"
+        return not self.facts.within(e, storage_limit(buffer, self.program))
 
     def _is_made(self, position: int) -> bool:
         """Whether a value has its name where no lane is open."""
@@ -217,14 +226,14 @@ class ScheduledWriter(BodyWriter):
             self._close_lanes()
 
     # -- values that live longer than a stage ------------------------------------------------
-    def define(self, number: int, expressions: Sequence[str]) -> None:
-        """Give the value %number its C name, and a place for each lane if others need it."""
-        super().define(number, expressions)
+    def name(self, number: int, names: tuple[str, ...]) -> None:
+        """Note the C names of a value, and give it a place for each lane if others need it."""
+        super().name(number, names)
         self._scope.add(number)
         if self._lane_block is not None and number in self._crossing():
             types = self.types[number]
             each = types if isinstance(types, tuple) else (types,)
-            for name, t in zip(self.values[number], each, strict=True):
+            for name, t in zip(names, each, strict=True):
                 assert isinstance(t, DType), f"%{number} has element types"
                 self.keep_lane(name, held(t), name)
 

@@ -166,7 +166,7 @@ def _masked(w: BodyWriter, stmt: Stmt, number: int) -> None:
     inside = here.open(f"if ({w.name_of(value)})")
     (yielded,) = w.block(stmt.region, number + 1, inside)
     inside.add(f"v{number} = {yielded};")
-    w.values[number] = (f"v{number}",)
+    w.name(number, (f"v{number}",))
 
 
 def _param(w: BodyWriter, stmt: Stmt, number: int) -> None:

@@ -1,0 +1,156 @@
+"""Fit the coefficients of the functions in src/treadle/codegen/c/fast.h.
+
+  python bench/fit_functions.py
+
+Each function is written as a polynomial or a quotient of two on an interval to which its argument
+is brought first; the largest relative error of the whole function on that interval is made small:
+
+  exp    exp(r)   = 1 + r + r^2 P(r)             |r| up to log(2)/2
+  log    log(1+f) = f - f^2/2 + f^3 P(f)         1+f from sqrt(1/2) to sqrt(2)
+  tanh   tanh(x)  = x P(x^2) / Q(x^2)            |x| up to 9.02
+  erf    erf(x)   = x P(x^2) / Q(x^2)            |x| up to 3.93
+
+Prints the coefficients from the constant up, and that error. It counts no roundings: the error of
+the C function in units of the last place is measured by the tests, over all floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Function = Callable[[float], float]
+POINTS = 4000
+"""Where the error is looked at: as many points, denser at both ends."""
+POLYNOMIAL_ROUNDS, QUOTIENT_ROUNDS = 200, 300
+LEAST_WEIGHT = 1e-3
+"""What is left, as a share of the largest, of the weight of a point without error."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Coefficients from the constant up; the denominator's constant is 1 and is not listed."""
+
+    error: float
+    numerator: tuple[float, ...]
+    denominator: tuple[float, ...] = ()
+
+
+def points_between(low: float, high: float) -> Any:
+    """Points that are dense at both ends, where polynomials err most."""
+    angles = np.pi * (np.arange(POINTS) + 0.5) / POINTS
+    return 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
+
+
+def fit_polynomial(f: Function, low: float, high: float, degree: int, weight: Function) -> Fit:
+    """The polynomial whose largest weighted error is least, by Lawson's iteration.
+
+    Least squares again and again: a point counts the more, the larger its error was before.
+    """
+    x = points_between(low, high)
+    y, scale = np.array([f(t) for t in x]), np.array([weight(t) for t in x])
+    powers = np.vander(x, degree + 1, increasing=True)
+    counts = np.full(len(x), 1.0 / len(x))
+    best = Fit(math.inf, ())
+    for _ in range(POLYNOMIAL_ROUNDS):
+        by = np.sqrt(counts) * scale
+        found, *_ = np.linalg.lstsq(powers * by[:, None], y * by, rcond=None)
+        errors = np.abs((powers @ found - y) * scale)
+        if errors.max() < best.error:
+            best = Fit(float(errors.max()), tuple(map(float, found)))
+        counts = counts * errors
+        counts /= counts.sum()
+    return best
+
+
+def fit_quotient(
+    f: Function, low: float, high: float, degrees: tuple[int, int], weight: Function
+) -> Fit:
+    """The quotient of two polynomials whose largest weighted error is least.
+
+    P - f Q is linear in all coefficients. Divided by the Q of the round before it comes to the
+    error of P / Q, and Lawson's iteration does the rest.
+    """
+    x = points_between(low, high)
+    y, scale = np.array([f(t) for t in x]), np.array([weight(t) for t in x])
+    above = np.vander(x, degrees[0] + 1, increasing=True)
+    below = np.vander(x, degrees[1] + 1, increasing=True)[:, 1:]
+    columns = np.hstack([above, -y[:, None] * below])
+    counts, q = np.full(len(x), 1.0 / len(x)), np.ones(len(x))
+    best = Fit(math.inf, ())
+    for _ in range(QUOTIENT_ROUNDS):
+        by = np.sqrt(counts) * scale / np.abs(q)
+        found, *_ = np.linalg.lstsq(columns * by[:, None], y * by, rcond=None)
+        numerator, denominator = found[: degrees[0] + 1], found[degrees[0] + 1 :]
+        q = 1.0 + below @ denominator
+        errors = np.abs((above @ numerator / q - y) * scale)
+        if (q > 0).all() and errors.max() < best.error:
+            best = Fit(float(errors.max()), tuple(map(float, numerator)), tuple(denominator))
+        counts = counts * (errors + LEAST_WEIGHT * errors.max())
+        counts /= counts.sum()
+    return best
+
+
+# ------------------------------------------------------------------------------- the functions
+
+
+def exp_rest(r: float) -> float:
+    """(exp(r) - 1 - r) / r^2."""
+    return (math.expm1(r) - r) / (r * r) if abs(r) > 1e-4 else 0.5 + r / 6 + r * r / 24
+
+
+def log_rest(f: float) -> float:
+    """(log(1+f) - f + f^2/2) / f^3."""
+    if abs(f) < 1e-3:
+        return 1 / 3 - f / 4 + f * f / 5 - f**3 / 6
+    return (math.log1p(f) - f + f * f / 2) / f**3
+
+
+def tanh_share(u: float) -> float:
+    """tanh(x) / x where x^2 = u."""
+    x = math.sqrt(u)
+    return math.tanh(x) / x if u > 1e-12 else 1 - u / 3
+
+
+def erf_share(u: float) -> float:
+    """erf(x) / x where x^2 = u."""
+    x = math.sqrt(u)
+    return math.erf(x) / x if u > 1e-12 else 2 / math.sqrt(math.pi) * (1 - u / 3)
+
+
+def log_weight(f: float) -> float:
+    """How much an error of `log_rest` is relative to the logarithm."""
+    return abs(f**3 / math.log1p(f)) if abs(f) > 1e-9 else 1e-12
+
+
+def fit_all() -> dict[str, Fit]:
+    """The fit of each function."""
+    half, root = math.log(2) / 2, math.sqrt(2)
+    return {
+        "exp": fit_polynomial(exp_rest, -half, half, 4, lambda r: r * r / math.exp(r) + 1e-12),
+        "log": fit_polynomial(log_rest, 1 / root - 1, root - 1, 7, log_weight),
+        "tanh": fit_quotient(tanh_share, 0.0, 9.02**2, (4, 4), lambda u: 1 / tanh_share(u)),
+        "erf": fit_quotient(erf_share, 0.0, 3.93**2, (5, 5), lambda u: 1 / erf_share(u)),
+    }
+
+
+def shown(name: str, values: Sequence[float]) -> str:
+    """Coefficients as C writes them."""
+    return f"  {name}: " + " ".join(f"{float(np.float32(v))!r}" for v in values)
+
+
+def main() -> None:
+    """Print all fits."""
+    for name, fit in fit_all().items():
+        print(f"{name}: largest relative error {fit.error:.3g}")
+        print(shown("numerator" if fit.denominator else "polynomial", fit.numerator))
+        if fit.denominator:
+            print(shown("denominator (after 1)", fit.denominator))
+
+
+if __name__ == "__main__":
+    main()

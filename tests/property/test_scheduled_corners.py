@@ -1,0 +1,157 @@
+"""Programs that schedules once got wrong, stated small: they stay within their bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from test_scheduled_c import scheduled, stay_within
+
+from treadle.ir.interp.compare import random_inputs
+from treadle.ir.program import Nest, Program
+from treadle.ir.text import parse_program
+from treadle.runtime import compile_program
+
+HEAD = """treadle 1
+program p
+inputs {inputs}
+outputs {outputs}
+
+{buffers}
+
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_code_stays_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TREADLE_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
+def program_of(inputs: dict[str, str], outputs: dict[str, str], text: str) -> Program:
+    buffers = [f"buffer {name} : {t} on cpu" for name, t in (inputs | outputs).items()]
+    head = HEAD.format(
+        inputs=", ".join(inputs), outputs=", ".join(outputs), buffers="\n".join(buffers)
+    )
+    return parse_program(head + text)
+
+
+def nests_of(program: Program) -> list[Nest]:
+    built = stay_within(program, {}, random_inputs(program))
+    return [leaf for leaf in built.leaves if isinstance(leaf, Nest)]
+
+
+def test_a_masked_value_has_a_place_for_each_lane() -> None:
+    program = program_of(
+        {"x": "f32[9, 40]", "c": "bool[40]", "z": "f32[40]"},
+        {"y": "f32[40]"},
+        """loop body on cpu for i in 40 reduce r in 9 {
+  %0 = load c[i]
+  %1 = masked %0 else 2.0 {
+    %2 = load z[i]
+    yield %2
+  }
+  %3 = load x[i + 40*r]
+  %4 = mul %3, %1
+  %5 = reduce sum %4
+  store y[i] = %5
+}
+""",
+    )
+    (nest,) = nests_of(program)
+    assert "i'" in " ".join(map(str, nest.schedule)), "lanes were what failed"
+
+
+def test_nothing_is_looked_up_in_front_of_an_empty_loop() -> None:
+    program = program_of(
+        {"x": "f32[0]"},
+        {"y": "f32[9, 0]"},
+        """loop body on cpu for i in 9, j in 0 {
+  %0 = load x[0]
+  store y[i + j] = %0
+}
+""",
+    )
+    nests_of(program)
+
+
+def kernel(loops: str, body: str) -> str:
+    return f"launch k on cpu fused {{\n  nest n on cpu {loops} runs (n) {{\n{body}  }}\n}}\n"
+
+
+def test_what_one_row_gives_is_no_part_of_the_last_nest() -> None:
+    program = program_of(
+        {"x": "f32[20]"},
+        {"y": "f32[1]", "z": "f32[5]"},
+        kernel(
+            "reduce r0 in 5, r1 in 20",
+            """    %0 = load x[r1]
+    %1 = reduce_part sum %0 over r1
+    store y[0] = %1
+    %2 = index r0 as i64
+    %3 = cast f32 %2
+    %4 = add %1, %3
+    store z[r0] = %4
+""",
+        ),
+    )
+    assert len(nests_of(program)) == 1
+
+
+def test_what_happens_once_does_not_happen_for_each_row() -> None:
+    program = program_of(
+        {"x": "f32[5, 20]", "w": "f32[20]", "acc": "f32[20]"},
+        {"y": "f32[5]"},
+        kernel(
+            "reduce r0 in 5, r1 in 20",
+            """    %0 = load x[20*r0 + r1]
+    %1 = reduce_part sum %0 over r1
+    store y[r0] = %1
+    %2 = load w[r1]
+    store acc[r1] = %2 mode atomic_add
+""",
+        ),
+    )
+    nests_of(program)
+
+
+def test_rows_read_what_was_stored_before_them() -> None:
+    program = program_of(
+        {"x": "f32[5, 20]", "w": "f32[1]"},
+        {"y": "f32[5]"},
+        kernel(
+            "reduce r0 in 5, r1 in 20",
+            """    %0 = constant 2.0 f32
+    store w[0] = %0
+    %1 = load w[0]
+    %2 = load x[20*r0 + r1]
+    %3 = mul %1, %2
+    %4 = reduce_part sum %3 over r1
+    store y[r0] = %4
+""",
+        ),
+    )
+    nests_of(program)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize("whole", ["i64", "i32", "u8"])
+def test_a_whole_number_has_no_negative_zero(element: str, whole: str) -> None:
+    program = program_of(
+        {"x": f"{element}[64]"},
+        {"y": f"{element}[64]"},
+        f"""loop body on cpu for i in 64 {{
+  %0 = load x[i]
+  %1 = round_to_int {whole} %0
+  %2 = cast {element} %1
+  %3 = constant 1.0 {element}
+  %4 = truediv %3, %2
+  store y[i] = %4
+}}
+""",
+    )
+    x = np.linspace(-0.45, 0.45, 64).astype({"f32": np.float32, "f64": np.float64}[element])
+    compiled = compile_program(scheduled(program, fuses=False))
+    assert (compiled.run({"x": x}).read("y") == np.inf).all()

@@ -1,0 +1,131 @@
+"""The functions of fast.h are as exact as they say, over all floats, and fitted as they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from treadle.codegen.c.fast_ops import FAST
+from treadle.codegen.c.unit import FAST_FLAGS, FLAGS, LIBRARIES, prelude
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+TEXT = files("treadle.codegen.c").joinpath("fast.h").read_text("utf-8")
+MACHINES = {
+    "this one": (),
+    "one without a fused multiply and add": ("-march=x86-64",),
+}
+DENSE = 1021
+"""One float of so many is tried by default: all exponents, and no pattern in the last bits."""
+
+machines = pytest.mark.parametrize(
+    "machine",
+    [m for m, flags in MACHINES.items() if not flags or platform.machine() in ("x86_64", "AMD64")],
+)
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+class Measured(NamedTuple):
+    """The largest error of a function in ulp, where, and how many results are of another kind."""
+
+    error: float
+    at: str
+    wrong: int
+
+
+def measure(folder: Path, machine: str, first: int, step: int) -> dict[str, Measured]:
+    source, program = folder / "errors.c", folder / "errors"
+    text = (HERE / "function_errors.c").read_text("utf-8")
+    source.write_text(prelude(frozenset({"fast"})) + text, "utf-8")
+    flags = [*FLAGS, *FAST_FLAGS, *MACHINES[machine], "-O2"]
+    subprocess.run(["cc", *flags, str(source), "-o", str(program), *LIBRARIES], check=True)
+    ran = subprocess.run([program, str(first), str(step)], check=True, capture_output=True)
+    found = {}
+    for line in ran.stdout.decode().splitlines():
+        name, error, at, wrong = line.split()
+        found[name] = Measured(float(error), at, int(wrong))
+    assert set(found) == set(FAST)
+    return found
+
+
+def stated() -> dict[str, float]:
+    """The errors in the comments of fast.h."""
+    return {n: float(e) for n, e in re.findall(r"^/\* (\w+): ([\d.]+) ulp", TEXT, re.MULTILINE)}
+
+
+def check(found: dict[str, Measured]) -> None:
+    for name, one in found.items():
+        assert not one.wrong, (name, one)
+        assert one.error <= stated().get(name, FAST[name][1]), (name, one)
+
+
+def test_each_function_states_its_error() -> None:
+    for name, error in stated().items():
+        assert error <= FAST[name][1], f"{name} is said to be more exact than it is"
+    assert set(FAST) - set(stated()) == {"rsqrt"}, "what is no function of ours"
+
+
+@needs_compiler
+@machines
+def test_errors_are_as_stated(machine: str, tmp_path: Path) -> None:
+    check(measure(tmp_path, machine, 0, DENSE))
+
+
+@needs_compiler
+@pytest.mark.slow
+@machines
+def test_errors_are_as_stated_for_all_floats(machine: str, tmp_path: Path) -> None:
+    check(measure(tmp_path, machine, 0, 1))
+
+
+# ----------------------------------------------------------------------------------- fits
+
+
+def coefficients(function: str, variable: str) -> list[float]:
+    """The coefficients of a polynomial in fast.h from the constant up."""
+    (text,) = re.findall(
+        rf"tr_fast_{function}\(float x\)\n(.*?)^\}}", TEXT, re.DOTALL | re.MULTILINE
+    )
+    first = re.findall(rf"float {variable} = (\S+)f;", text)
+    others = re.findall(rf"{variable} = {variable} \* \w+ ([+-]) (\S+)f;", text)
+    return [number(sign + word) for sign, word in reversed([("", *first), *others])]
+
+
+def number(word: str) -> float:
+    return float.fromhex(word) if "0x" in word else float(word)
+
+
+def fits() -> dict[str, Any]:
+    spec = importlib.util.spec_from_file_location(
+        "fit_functions", ROOT / "bench" / "fit_functions.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found: dict[str, Any] = module.fit_all()
+    return found
+
+
+def test_coefficients_are_those_of_the_fit() -> None:
+    for name, fit in fits().items():
+        assert fit.error < 2.0**-25, f"{name} could not be exact to a rounding"
+        pairs = [("p", fit.numerator)]
+        if fit.denominator:
+            pairs.append(("q", (1.0, *fit.denominator)))
+        for variable, wanted in pairs:
+            given = coefficients(name, variable)
+            assert len(given) == len(wanted), (name, given)
+            # To the digits that a float holds, nearly.
+            np.testing.assert_allclose(given, wanted, rtol=1e-6, err_msg=f"{name}, {variable}")
