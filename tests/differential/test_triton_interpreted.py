@@ -74,4 +74,4 @@ def test_what_has_no_form_is_named() -> None:
     with pytest.raises(TreadleError) as caught:
         write_triton(lower(built))
     assert caught.value.code == "GEN004"
-    assert "sort has no form in Triton" in caught.value.message
+    assert "(sort goes one by one) has no form in Triton" in caught.value.message

@@ -154,6 +154,8 @@ class _GpuChoice:
         elif loops and size < POINTS:
             x = loops[-1]
             many = min(self._power(x), max(POINTS // size, 1))
+            while many > 1 and hint(self.body.domain.numel) < many * BUSY_PROGRAMS:
+                many //= 2  # a device that is half idle is not helped by full tiles
             if many >= 2:
                 rows[x] = many
         last = across if across is not None else loops[-1] if loops else None

@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from treadle.index import Domain, Symbol, hint, loop, substitute
+from treadle.index import Domain, Expr, Symbol, hint, loop, substitute
 from treadle.index.expr import mul
 from treadle.ir.body import Stmt
 from treadle.ir.change import map_indices, with_loops
 from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType, Layout
+from treadle.ir.typing import ValueType
 from treadle.kernel.renest import Renested, Renesting, TopStatement
 
 FEWEST_POINTS = 8192
 """Points of a reduction below which one program is fast enough."""
 SHORTEST_CHUNK = 32
+PUT_TOGETHER = frozenset({"sum", "prod", "max", "min", "dot", "any", "all", "welford"})
+"""Reductions that can be made of the results of chunks."""
 
 
 def cooperate(
@@ -96,7 +99,9 @@ class _Cooperating(Renesting):
         top: TopStatement,
     ) -> None:
         to = self.types[top.number]
-        assert isinstance(to, DType), "a total has one result"
+        if not isinstance(to, DType):
+            self._spread(middle, rows, last, rest, top)
+            return
         kept = DType.F32 if to.is_low_precision else to
         args = tuple([rows.numbers[a] for a in top.stmt.args])
         value = middle.emit(Stmt("reduce", args, top.stmt.attrs))
@@ -105,10 +110,50 @@ class _Cooperating(Renesting):
         domain = self.body.domain + self.rows
         layout = Layout.contiguous(domain.extents)
         at = layout.index(domain.vars)
-        buffer = Buffer(self.name(), kept, layout, self.nest.device)
-        self.buffers.append(buffer)
-        middle.emit(Stmt("store", (value,), (buffer.name, at, "plain", False)))
-        part = last.emit(Stmt("load", (), (buffer.name, at, False)))
-        found = last.emit(Stmt("reduce", (part,), (top.stmt.attr("kind"), kept)))
+        part = self._handed_on(middle, last, value, kept, layout, at)
+        kind = str(top.stmt.attr("kind"))
+        found = last.emit(Stmt("reduce", (part,), ("sum" if kind == "dot" else kind, kept)))
         made = found if kept is to else last.emit(Stmt("cast", (found,), (to,)))
         rest.numbers[top.number] = made
+
+    def _has_parts(self, kind: str, to: ValueType) -> bool:
+        """Whether a total can be put together from chunks."""
+        return kind in PUT_TOGETHER and (isinstance(to, DType) or kind == "welford")
+
+    def _spread(
+        self,
+        middle: Rewriter,
+        rows: BodySource,
+        last: Rewriter,
+        rest: BodySource,
+        top: TopStatement,
+    ) -> None:
+        """Mean, squares and weight of each chunk, combined in the end."""
+        types = self.types[top.number]
+        assert isinstance(types, tuple), "a spread has three results"
+        domain = self.body.domain + self.rows
+        layout = Layout.contiguous(domain.extents)
+        at = layout.index(domain.vars)
+        args = tuple([rows.numbers[a] for a in top.stmt.args])
+        made = middle.emit(Stmt("reduce", args, top.stmt.attrs))
+        parts = []
+        for k, kind in enumerate(types):
+            value = middle.emit(Stmt("get", (made,), (k,)))
+            parts.append(self._handed_on(middle, last, value, kind, layout, at))
+        attrs = ("welford_combine", top.stmt.attr("dtype"))
+        rest.numbers[top.number] = last.emit(Stmt("reduce", tuple(parts), attrs))
+
+    def _handed_on(
+        self,
+        middle: Rewriter,
+        last: Rewriter,
+        value: int,
+        kind: DType,
+        layout: Layout,
+        at: Expr,
+    ) -> int:
+        """Store a part of each chunk; gives where the last nest has it."""
+        buffer = Buffer(self.name(), kind, layout, self.nest.device)
+        self.buffers.append(buffer)
+        middle.emit(Stmt("store", (value,), (buffer.name, at, "plain", False)))
+        return last.emit(Stmt("load", (), (buffer.name, at, False)))

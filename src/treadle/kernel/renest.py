@@ -22,7 +22,7 @@ from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter, pruned
 from treadle.ir.types import Buffer, DType, Layout
-from treadle.ir.typing import infer_types
+from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.mixing import IDENTITY, MODES
 from treadle.kernel.stages import over_of, statement_loops
 
@@ -73,11 +73,7 @@ class Renesting:
         self.at = self.layout.index(nest.body.domain.vars)
         self.buffers: list[Buffer] = []
         self.kinds: list[str] = []
-        counted = _numbers_of(nest.body)
-        self.tops = [
-            TopStatement(n, s, v)
-            for n, s, v in zip(counted, nest.body.stmts, statement_loops(nest.body), strict=True)
-        ]
+        self.tops = top_statements(nest.body)
 
     def bodies(self) -> Renested | None:
         """The nests, if nothing that varies needs a total."""
@@ -112,9 +108,7 @@ class Renesting:
             waits = bool(operands_of(top.stmt) & late)
             if top.stmt.op == "reduce":
                 to, kind = self.types[top.number], str(top.stmt.attr("kind"))
-                if waits or kind not in MODES or not isinstance(to, DType):
-                    return None
-                if not to.is_float and kind in ("max", "min"):
+                if waits or not self._has_parts(kind, to):
                     return None
                 late.add(top.number)
             elif waits:
@@ -124,7 +118,13 @@ class Renesting:
                     late.add(top.number)
         return late
 
-    def _comes_last(self, top: _Top, late: set[int]) -> bool:
+    def _has_parts(self, kind: str, to: ValueType) -> bool:
+        """Whether a total can be made of parts in the way this does it."""
+        if kind not in MODES or not isinstance(to, DType):
+            return False
+        return to.is_float or kind not in ("max", "min")
+
+    def _comes_last(self, top: TopStatement, late: set[int]) -> bool:
         """Whether a statement is for the last nest: it needs a total, or happens only once."""
         if top.stmt.op == "reduce":
             return False
@@ -149,16 +149,16 @@ class Renesting:
                 return False
             if top.stmt.op == "store" and not is_last and not top.varies >= set(self.rows.vars):
                 return False
-            for name, stores in [x for one in used for x in _touches(one.stmt)]:
+            for name, stores in [x for one in used for x in touches(one.stmt)]:
                 storage = self.storage_of(name)
                 touched.setdefault(storage, set()).add(is_last)
                 written |= {storage} if stores else set()
         return all(len(touched[storage]) == 1 for storage in written)
 
-    def _made_for(self, top: _Top) -> list[_Top]:
+    def _made_for(self, top: TopStatement) -> list[TopStatement]:
         """The statement with all that it uses, but for totals."""
         made = {t.number: t for t in self.tops if OPS[t.stmt.op].produces}
-        found: dict[int, _Top] = {}
+        found: dict[int, TopStatement] = {}
         pending = [top]
         while pending:
             one = pending.pop()
@@ -209,12 +209,18 @@ class Renesting:
         return Body(self.body.domain, Domain(), tuple(stmts))
 
 
-def _touches(stmt: Stmt) -> Iterator[tuple[str, bool]]:
+def touches(stmt: Stmt) -> Iterator[tuple[str, bool]]:
     """The buffers that a statement and its region touch, and whether they are written."""
     if stmt.op in ("load", "store", "bucketize"):
         yield str(stmt.attr("buffer")), stmt.op == "store"
     for inner in stmt.region:
-        yield from _touches(inner)
+        yield from touches(inner)
+
+
+def top_statements(body: Body) -> list[TopStatement]:
+    """The statements of a body's top level."""
+    rows = zip(_numbers_of(body), body.stmts, statement_loops(body), strict=True)
+    return [TopStatement(n, s, v) for n, s, v in rows]
 
 
 def _numbers_of(body: Body) -> list[int]:

@@ -127,7 +127,10 @@ def _direct(one: _Ready, grid: int, sizes: Sequence[int]) -> Callable[..., None]
 
 def launch_options(source: TritonSource) -> dict[str, int]:
     """What a launch tells Triton besides its arguments."""
-    return {"num_warps": source.warps}
+    found = {"num_warps": source.warps}
+    if "tl.device_assert" in source.text:
+        found["debug"] = True  # without it Triton drops the check, and memory outside is read
+    return found
 
 
 def load_module(text: str, options: Options) -> Any:

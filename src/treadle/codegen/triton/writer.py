@@ -28,6 +28,7 @@ from treadle.ir.rewrite import values_in
 from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import ValueType, infer_types
+from treadle.kernel.choose_gpu import choose_gpu_steps
 from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 
 ATOMIC = {
@@ -90,6 +91,10 @@ class TritonWriter:
     # -- the whole ---------------------------------------------------------------------------
     def write(self) -> TritonSource:
         """The function."""
+        if len(self.body.space) and not self.nest.schedule:
+            _, verdict = choose_gpu_steps(self.nest, self.program)
+            reason = verdict.facts.get("reason", "nobody gave it one")
+            raise unwritable(self.nest, f"what has no loop schedule ({reason})")
         self._open_grid()
         walked = [a for a in self.plan.inner if a.reduces and a.binding is Binding.SERIAL]
         if walked:
@@ -244,8 +249,10 @@ class TritonWriter:
                     f"for {name}_b in tl.range(0, {extent}, {a.size}, num_stages={stages}):"
                 )
             else:
-                self.lines.add(f"for {name} in range(0, {extent}):")
+                self.lines.add(f"for {name}_i in range(0, {extent}):")
             self.lines.depth += 1
+            if a.part is not AxisPart.BLOCKS:
+                self.lines.add(f"{name} = tl.full([], 0, tl.int32) + {name}_i")
         for a in self.plan.inner:
             if a.reduces and a.binding is Binding.TILE:
                 self._bind_tile(a)

@@ -11,11 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from treadle.core.context import Ctx
+from treadle.index import hint
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
 from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, programs_of
-from treadle.kernel.cooperate import cooperate
+from treadle.kernel.cooperate import FEWEST_POINTS, cooperate
+from treadle.kernel.fission import fission
 from treadle.kernel.renest import Renested, renest
 
 
@@ -80,8 +82,16 @@ class _Scheduling:
         """A reduction of few results as chunks for many programs, and what puts them together."""
         program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
         name = partial(self._name, f"{nest.name}_part")
-        made = cooperate(nest, program, name, programs_of(nest, program), BUSY_PROGRAMS)
-        return [nest] if made is None else self._parts(nest, made)
+        programs = programs_of(nest, program)
+        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS)
+        if made is not None:
+            return self._parts(nest, made)
+        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < FEWEST_POINTS:
+            return [nest]
+        apart = fission(nest, program, partial(self._name, f"{nest.name}_sum"))
+        if apart is None:
+            return [nest]
+        return [part for one in self._parts(nest, apart) for part in self._shared_out(one)]
 
     def _parts(self, nest: Nest, made: Renested) -> list[Nest]:
         self.changed = True
