@@ -10,14 +10,12 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from random_bodies import (
     Sketch,
-    accumulate,
     change,
     choose,
     combine,
     convert,
     load,
     masked,
-    overwrite,
     place,
     reduce,
     reduce_to_several,
@@ -30,7 +28,7 @@ from treadle.ir.program import Loop, Program
 from treadle.ir.spec import violations
 from treadle.ir.types import DType
 
-EXTENTS = (0, 1, 2, 7, 16, 17, 33, 64, 70, 130)
+EXTENTS = (1, 2, 7, 16, 17, 33, 64, 70, 130)
 LONG = (600, 1111, 4100)
 MOST_POINTS = 20_000
 ELEMENTS = (
@@ -45,7 +43,7 @@ ELEMENTS = (
 )
 MOVES = (
     load, load, load, combine, combine, combine, change, change, choose, convert, place, reduce,
-    reduce, reduce_to_several, masked, store, store, overwrite, accumulate,
+    reduce, reduce_to_several, masked, store, store,
 )  # fmt: skip
 
 
