@@ -9,6 +9,7 @@ import pytest
 from test_scheduled_c import scheduled, stay_within
 
 from treadle.ir.interp.compare import random_inputs
+from treadle.ir.loop_schedule import StageLoad
 from treadle.ir.program import Nest, Program
 from treadle.ir.text import parse_program
 from treadle.runtime import compile_program
@@ -155,3 +156,18 @@ def test_a_whole_number_has_no_negative_zero(element: str, whole: str) -> None:
     x = np.linspace(-0.45, 0.45, 64).astype({"f32": np.float32, "f64": np.float64}[element])
     compiled = compile_program(scheduled(program, fuses=False))
     assert (compiled.run({"x": x}).read("y") == np.inf).all()
+
+
+def test_columns_that_are_read_across_are_no_tiles() -> None:
+    program = program_of(
+        {"x": "f32[48, 16]"},
+        {"y": "f32[16, 48]"},
+        """loop body on cpu for i in 16, j in 48 reduce r in 1 {
+  %0 = load x[i + 16*j + r]
+  %1 = reduce sum %0
+  store y[48*i + j] = %1
+}
+""",
+    )
+    (nest,) = nests_of(program)
+    assert not any(isinstance(step, StageLoad) for step in nest.schedule)

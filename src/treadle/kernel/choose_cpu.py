@@ -201,6 +201,8 @@ class _Choice:
         """A loop along which memory lies that vectors along `v` would touch with strides."""
         if len(self.stages.passes) > 1 or not self._one_walk():
             return None
+        if v in self.body.domain.vars and len(self.body.reduce):
+            return None  # lanes inside a reduction are columns
         for u in reversed(self.body.domain.vars):
             if u is not v and self._staged(v, u) and self._may_tile(u, v):
                 return u
