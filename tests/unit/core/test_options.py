@@ -9,6 +9,8 @@ from treadle.core.option_values import AnyText, Flag, RegularExpression, WholeNu
 
 VARIABLES = {
     "TREADLE_CHECK": ("check", "2", 2),
+    "TREADLE_HOST": ("host", "c", "c"),
+    "TREADLE_CODE": ("code", "triton", "triton"),
     "TREADLE_DEBUG": ("debug", " 5 ", 5),
     "TREADLE_DUMP": ("dump", "out dir", "out dir"),
     "TREADLE_DUMP_PASS": ("dump_pass", "fuse.*", "fuse.*"),
@@ -40,6 +42,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "stop_after": None,
         "strict": False,
         "numerics": "torch",
+        "host": "auto",
+        "code": "auto",
         "memory_limit": None,
         "explain": False,
         "seed": 0,

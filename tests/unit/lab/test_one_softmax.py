@@ -71,9 +71,9 @@ def test_the_launch_plan_is_as_shown() -> None:
 
 def test_the_triton_is_as_shown() -> None:
     program = compiled("triton")
-    assert block("schedule (split").strip() in show_program(program)
+    assert block("schedule (order i0 r0, bind i0 to grid").strip() in show_program(program)
     ((source,),) = write_triton(lower(program)).kernels
-    assert_in_order(block("    i0_b"), source.text)
+    assert_in_order(block("    i0 = (pid)"), source.text)
 
 
 @pytest.mark.torch

@@ -46,7 +46,7 @@ KERNELS: tuple[Pass, ...] = (
     Pass("build-kernels", build_kernels, Stage.KERNELS),
     # Per kernel: all accesses of its nests must agree that two loops are one.
     Pass("merge-loops", merge_loops, Stage.GROUPED),
-    Pass("schedule-loops", schedule_loops, Stage.KERNELS),
+    Pass("schedule-loops", schedule_loops, Stage.GROUPED),
 )
 """What is done about it: the kernels themselves."""
 

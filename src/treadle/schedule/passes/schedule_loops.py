@@ -96,7 +96,9 @@ class _Scheduling:
     def _parts(self, nest: Nest, made: Renested) -> list[Nest]:
         self.changed = True
         self.buffers.extend(made.buffers)
-        names = [self._name(f"{nest.name}_{k}") for k in range(len(made.bodies))]
+        # The last one has the results, and the name by which others know who made them.
+        names = [self._name(f"{nest.name}_{k}") for k in range(len(made.bodies) - 1)]
+        names.append(nest.name)
         return [replace(nest, name=n, body=b) for n, b in zip(names, made.bodies, strict=True)]
 
     def _name(self, wanted: str) -> str:
