@@ -82,7 +82,7 @@ def test_errors_are_as_stated(machine: str, tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @machines
 def test_errors_are_as_stated_for_all_floats(machine: str, tmp_path: Path) -> None:
     check(measure(tmp_path, machine, 0, 1))
