@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_scheduled_c import scheduled, stay_within
 
+from treadle.core.options import Options
 from treadle.ir.interp.compare import random_inputs
 from treadle.ir.loop_schedule import StageLoad
 from treadle.ir.program import Nest, Program
@@ -171,3 +174,34 @@ def test_columns_that_are_read_across_are_no_tiles() -> None:
     )
     (nest,) = nests_of(program)
     assert not any(isinstance(step, StageLoad) for step in nest.schedule)
+
+
+def test_a_compiler_that_stumbles_over_vectors_does_without_them(tmp_path: Path) -> None:
+    """A compiler that fails whenever it is asked for vectors, as gcc 12 does on some loops."""
+    real = shutil.which("cc")
+    assert real is not None
+    picky = tmp_path / "picky"
+    picky.write_text(f'#!/bin/sh\ncase "$*" in *-fopenmp-simd*) exit 1;; esac\nexec {real} "$@"\n')
+    picky.chmod(0o755)
+    text = """treadle 1
+program p
+inputs x
+outputs y
+numerics blocked 512, functions 6 ulp, as result, contract, reassociate
+
+buffer x : f32[64] on cpu
+buffer y : f32[64] on cpu
+
+launch k on cpu loop {
+  nest n on cpu for i in 64 runs (n) schedule (order i, bind i to vector) {
+    %0 = load x[i]
+    %1 = exp %0
+    store y[i] = %1
+  }
+}
+"""
+    options = Options(cc=str(picky), cache_dir=str(tmp_path / "cache"))
+    compiled = compile_program(parse_program(text), options=options)
+    assert compiled.is_compiled
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    assert np.allclose(compiled.run({"x": x})["y"], np.exp(x), rtol=1e-6)

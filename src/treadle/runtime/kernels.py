@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from treadle.codegen.c.sites import Site
-from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, LIBRARIES, Unit
+from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, FLAGS, LIBRARIES, Unit
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared
 from treadle.core.verdict import Verdict
@@ -60,4 +60,7 @@ def load_kernels(unit: Unit, options: Options, optimise: int = 2) -> tuple[Kerne
     """Compile and load a unit; without kernels, the verdict says why there are none."""
     flags = (*unit.flags, f"-O{optimise}", *LIBRARIES)
     loaded = load_shared(unit.text, flags=flags, options=options)
+    if not loaded.verdict and unit.flags != FLAGS and loaded.verdict.code == "TOOL002":
+        # A compiler that stumbles over vectors may still do without them.
+        loaded = load_shared(unit.text, flags=(*FLAGS, "-O1", *LIBRARIES), options=options)
     return (Kernels(loaded.library, unit.sites) if loaded.verdict else None), loaded.verdict

@@ -98,7 +98,7 @@ NATIVE: Mapping[str, Cells] = {
     "isnan": {"float": "{a} != {a}", "any": "0"},
     "isinf": {"float": "isinf({a}) != 0", "any": "0"},
     "isfinite": {"float": "isfinite({a}) != 0", "any": "1"},
-    "signbit": {"float": "signbit({a}) != 0", "int": "{a} < 0", "any": "0"},
+    "signbit": {"float": "tr_signbit_{s}({a})", "int": "{a} < 0", "any": "0"},
     "logical_and": {"any": "{a} != 0 && {b} != 0"},
     "logical_or": {"any": "{a} != 0 || {b} != 0"},
     "logical_xor": {"any": "({a} != 0) != ({b} != 0)"},

@@ -41,6 +41,10 @@ TR_FN float tr_f32_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 TR_FN uint64_t tr_bits_f64(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
 TR_FN double tr_f64_bits(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
 
+/* By the bits: gcc 12 stops with an internal error where it makes vectors of signbit. */
+TR_FN uint8_t tr_signbit_f32(float x) { return (uint8_t)(tr_bits_f32(x) >> 31); }
+TR_FN uint8_t tr_signbit_f64(double x) { return (uint8_t)(tr_bits_f64(x) >> 63); }
+
 /* ------------------------------------------------------------------ narrow floats
 
    A value of a narrow type is held as the float it equals. `encode` rounds to nearest even and
