@@ -149,6 +149,13 @@ class Options:
         OneOf("auto", "c", "triton"),
         "TREADLE_CODE",
     )
+    record: bool = _option(
+        True,
+        "on a GPU, record the launches of a graph and replay them in one (CUDA graphs) as soon as"
+        " memory lies where it lay before; nothing is copied for it",
+        Flag(),
+        "TREADLE_RECORD",
+    )
     cc: str | None = _option(
         None,
         "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",

@@ -21,7 +21,9 @@ from treadle.core.options import Options
 from treadle.index import Symbol, hint
 from treadle.ir.program import Program
 from treadle.runtime.device_memory import DeviceMemory
+from treadle.runtime.hosts.cuda_graphs import CudaRecorder
 from treadle.runtime.hosts.numpy import CompiledProgram
+from treadle.runtime.hosts.recorded_steps import FEWEST_STEPS, Recorder, ReplayedSteps, StepRange
 from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host
 from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
@@ -37,7 +39,7 @@ from treadle.runtime.signature import (
     SizeResult,
     TensorResult,
 )
-from treadle.runtime.triton_kernels import TritonKernels
+from treadle.runtime.triton_kernels import TritonKernels, is_interpreted
 
 MOST_BOUND = 64
 RUNS_BEFORE_C = {"auto": 2, "c": 0, "python": sys.maxsize}
@@ -74,6 +76,16 @@ class Runner:
         """Host functions in C that are loaded, by their text: other sizes mostly have the same."""
         self._only_host: CHost | None = None
         """The host in C of a program without run-time sizes, once there is one."""
+
+    @cached_property
+    def recorder(self) -> Recorder | None:
+        """Who records steps to replay them; None where that is not possible or not wanted."""
+        kernels = self.compiled.kernels
+        on_device = isinstance(kernels, TritonKernels) and not is_interpreted()
+        devices = [s.device for s in self.shape.streams if not s.device.startswith("cpu")]
+        if not on_device or not devices or not self.options.record:
+            return None
+        return CudaRecorder(devices[0])
 
     @cached_property
     def shape(self) -> LaunchShape:
@@ -187,7 +199,9 @@ class Bound:
             self.shape, self.memory, self.layouts, runner.place, runner.signature.is_inference
         )
         self.calls = BoundCalls(self.shape, runner.signature, self.tensors, self.values)
-        self.actions: list[Action] = list(self._actions())
+        self.recorded: list[ReplayedSteps] = []
+        """The parts of the plan that the device records."""
+        self.actions: list[Action] = list(self._parts())
         self._runs = 0
         self.choice: HostChoice | None = None
         """Who carries out the plan, once that is decided."""
@@ -224,6 +238,7 @@ class Bound:
                 )
             if tuple(tensor.shape) != layout.sizes and self.runner.place(name) is None:
                 memory.tensors[name] = tensor  # saved by an operator that broke its promise
+                memory.is_odd = True
                 continue
             placed = as_expected(tensor, layout)
             tensors.put(memory, name, placed)
@@ -237,30 +252,65 @@ class Bound:
         return back
 
     # -- steps -----------------------------------------------------------------------------
-    def _actions(self) -> Iterator[Action]:
+    def _parts(self) -> Iterator[Action]:
+        """All steps; those that can be recorded and are worth it as one action each."""
+        yield from self._let_go(self.tensors.ends.get(-1, []), 0)
+        at = 0
+        for first, last in self._worth_recording():
+            yield from self._actions(at, first)
+            yield self._recorded(first, last)
+            at = last + 1
+        yield from self._actions(at, len(self.plan.steps))
+
+    def _worth_recording(self) -> Iterator[tuple[int, int]]:
+        if self.runner.recorder is None or self.runner.signature.objects:
+            return  # objects may be others next time: a recording would not notice
+        for one in self.plan.recordings:
+            if one.last - one.first + 1 >= FEWEST_STEPS:
+                yield one.first, one.last
+
+    def _recorded(self, first: int, last: int) -> Action:
+        recorder = self.runner.recorder
+        assert recorder is not None, "nothing is worth recording without a recorder"
+        both, places = list(self._actions(first, last + 1)), range(first, last + 1)
+        allocations = [a for k in places for a in self.tensors.allocations.get(k, [])]
+        steps = [a for a in both if a not in allocations]
+        made = StepRange(first, last, allocations, steps, both)
+        self.recorded.append(ReplayedSteps(made, self.plan, self.tensors, recorder))
+        return self.recorded[-1]
+
+    def _actions(self, first: int, end: int) -> Iterator[Action]:
         """Allocations, kernels, calls; what ends is let go of before memory is next needed."""
-        number = {plan.name: k for k, plan in enumerate(self.runner.compiled.host.kernels)}
-        objects: dict[int, list[str]] = {}
-        for name, k in self.shape.objects.items():
-            objects.setdefault(k, []).append(name)
         run: list[int] = []
-        over = self.tensors.ends.get(-1, [])
-        for k, step in enumerate(self.plan.steps):
-            taken = self.tensors.allocations.get(k, [])
-            if run and (taken or not isinstance(step, LaunchStep)):
-                yield self._launch(run)
-                run = []
-            if over and (taken or not isinstance(step, LaunchStep)):
-                yield self._letting_go(over, k)
-                over = []
+        over: list[str] = []
+        for k in range(first, end):
+            step, taken = self.plan.steps[k], self.tensors.allocations.get(k, [])
+            if taken or not isinstance(step, LaunchStep):
+                yield from self._launch(run)
+                yield from self._let_go(over, k)
+                run, over = [], []
             yield from taken
             if isinstance(step, LaunchStep):
-                run.append(number[step.kernel])
+                run.append(self._number[step.kernel])
             else:
                 yield from self._other(step)
-            over = over + self.tensors.ends.get(k, []) + objects.get(k, [])
-        if run:
-            yield self._launch(run)
+            over = over + self.tensors.ends.get(k, []) + self._objects.get(k, [])
+        yield from self._launch(run)
+        if end < len(self.plan.steps):
+            yield from self._let_go(over, end)
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        """Kernels by name: their numbers."""
+        return {plan.name: k for k, plan in enumerate(self.runner.compiled.host.kernels)}
+
+    @cached_property
+    def _objects(self) -> dict[int, list[str]]:
+        """The objects that nobody needs after a step."""
+        found: dict[int, list[str]] = {}
+        for name, k in self.shape.objects.items():
+            found.setdefault(k, []).append(name)
+        return found
 
     def _other(self, step: Step) -> Iterator[Action]:
         assert not isinstance(step, TakeStep), "here calls give their results one by one"
@@ -269,7 +319,9 @@ class Bound:
         elif isinstance(step, WaitStep):
             yield self.calls.wait(step)
 
-    def _letting_go(self, names: Sequence[str], before: int) -> Action:
+    def _let_go(self, names: Sequence[str], before: int) -> Iterator[Action]:
+        if not names:
+            return
         arena = self.memory.arena
         is_over = arena is not None and arena.last < before
 
@@ -280,23 +332,26 @@ class Bound:
             if is_over:
                 memory.arena = None
 
-        return let_go
+        yield let_go
 
-    def _launch(self, kernel_numbers: Sequence[int]) -> Action:
+    def _launch(self, kernel_numbers: Sequence[int]) -> Iterator[Action]:
         kernels = self.runner.compiled.kernels
+        if not kernel_numbers:
+            return
         first, last = kernel_numbers[0], kernel_numbers[-1] + 1
         assert kernels is not None, "a runner is made of what was compiled"
         numbers = [self.sizes[s.name] for s in self.program.sizes]
         if isinstance(kernels, TritonKernels):
             start_there = kernels.bind(first, last, numbers)
-            return lambda memory: start_there(memory.addresses)
+            yield lambda memory: start_there(memory.addresses)
+            return
         start = kernels.launch
         sizes = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
 
         def launch(memory: RunMemory) -> None:
             start(memory.addresses, sizes, memory.error, first, last)
 
-        return launch
+        yield launch
 
     # -- results ---------------------------------------------------------------------------
     def _giver(self, result: Result) -> Callable[[RunMemory], Any]:

@@ -32,7 +32,7 @@ from treadle.runtime.launch_shape import LaunchShape
 class RunMemory:
     """What one run holds: tensors by storage, objects by name, addresses for the kernels."""
 
-    __slots__ = ("addresses", "arena", "error", "objects", "pending", "tensors")
+    __slots__ = ("addresses", "arena", "error", "is_odd", "objects", "pending", "tensors")
 
     def __init__(self, count: int) -> None:
         self.tensors: dict[str, Any] = {}
@@ -42,6 +42,17 @@ class RunMemory:
         """Results of collectives that nobody has waited for yet, by storage."""
         self.addresses: Any = (ctypes.c_void_p * max(count, 1))()
         self.error: Any = (ctypes.c_int64 * ERROR_LENGTH)()
+        self.is_odd = False
+        """Whether an input has other sizes than the graph was captured with."""
+
+    def copy(self) -> RunMemory:
+        """The same tensors under the same names; either can then take in others."""
+        other = RunMemory(0)
+        other.tensors, other.objects = dict(self.tensors), dict(self.objects)
+        other.pending, other.arena = dict(self.pending), self.arena
+        other.addresses = type(self.addresses)(*self.addresses)
+        other.is_odd = self.is_odd
+        return other
 
 
 Action = Callable[[RunMemory], None]
@@ -126,6 +137,12 @@ class TensorMemory:
                 found.setdefault(self.shape.last(name), []).append(name)
         return found
 
+    def fresh(self, name: str) -> Any:
+        """A tensor without values, as a storage is to be."""
+        sizes, strides, _ = self.layouts[name]
+        element = self.element(name)
+        return torch.empty_strided(sizes, strides, dtype=element, device=self.device)
+
     def _take(self, name: str) -> Action:
         layout, element, is_pool = self.layouts[name], self.element(name), name in self.pools
         device = self.device
@@ -180,10 +197,7 @@ class TensorMemory:
         self._move_in(memory, inside, tensor)
 
     def _alone(self, memory: RunMemory, name: str) -> None:
-        sizes, strides, _ = self.layouts[name]
-        element = self.element(name)
-        tensor = torch.empty_strided(sizes, strides, dtype=element, device=self.device)
-        self.put(memory, name, tensor)
+        self.put(memory, name, self.fresh(name))
 
     def _move_in(self, memory: RunMemory, inside: list[PooledStorage], tensor: Any) -> None:
         base, addresses = tensor.data_ptr(), memory.addresses

@@ -1,0 +1,84 @@
+"""CUDA graphs as recordings: captured on a stream of our own, replayed on the caller's."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import torch
+
+from treadle.runtime.hosts.recorded_steps import CannotRecordError, Recording, Work
+from treadle.runtime.hosts.torch_memory import RunMemory
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+class CudaRecorder:
+    """Records on one device of CUDA."""
+
+    def __init__(self, device: str) -> None:
+        number = torch.device(device).index
+        self.device = torch.cuda.current_device() if number is None else number
+
+    def place(self) -> object | None:
+        """The caller's stream; None while the caller records it himself."""
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        return torch._C._cuda_getCurrentRawStream(self.device)
+
+    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> Recording:
+        """Capture the work; memory it allocates is shared by all recordings of the stream.
+
+        That is safe because replays of one stream follow each other, and none reads what an
+        earlier one left behind.
+        """
+        graph: Any = torch.cuda.CUDAGraph()
+        pool, side = _memory_for(self.device, self.place()), _side_stream(self.device)
+        with _ONE_AT_A_TIME, _no_collection(), torch.cuda.stream(side):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                work(memory, copies)
+            except BaseException as e:
+                _end_badly(graph)
+                if isinstance(e, torch.OutOfMemoryError) or not isinstance(e, Exception):
+                    raise
+                raise CannotRecordError(str(e)) from e
+            try:
+                graph.capture_end()
+            except RuntimeError as e:
+                raise CannotRecordError(str(e)) from e
+        found: Recording = graph
+        return found
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python collects no garbage in here: a tensor that died elsewhere must not be freed now."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _end_badly(graph: Any) -> None:
+    """End a capture that failed; CUDA may have given it up already, which is no news."""
+    with suppress(RuntimeError):
+        graph.capture_end()
+
+
+@cache
+def _side_stream(device: int) -> Any:
+    made: Any = torch.cuda.Stream
+    return made(device)
+
+
+@cache
+def _memory_for(device: int, stream: object) -> Any:
+    return torch.cuda.graph_pool_handle()

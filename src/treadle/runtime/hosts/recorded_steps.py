@@ -1,0 +1,175 @@
+"""Steps that a device records once and replays: one launch for a whole run of kernels and calls.
+
+A recording holds addresses. Nothing is copied to fixed places for it: a run allocates its memory as
+always, and a recording is used again when everything its steps touch lies where it lay when it was
+made. Allocators give a loop the same addresses over and over, so a training loop settles on one
+recording per graph; what lies elsewhere is launched step by step, and recorded when it is seen for
+the second time.
+
+What calls allocate while they are recorded belongs to the recording. The next replay writes over
+it, so whatever is looked at after the recorded steps is copied out at their end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from treadle.runtime.device_memory import Role
+from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
+from treadle.runtime.launch_plan import LaunchPlan, touched
+
+MOST_RECORDINGS = 8
+"""So many recordings of the same steps are kept; the one not used for longest goes first."""
+MOST_SIGHTINGS = 32
+"""So many addresses that were met once are remembered."""
+FEWEST_STEPS = 3
+"""Fewer steps are launched as fast as a recording is looked up."""
+
+
+Work: TypeAlias = Callable[[RunMemory, Mapping[str, Any]], None]
+"""Steps on a run's memory, and where to copy what they allocate themselves."""
+
+
+class CannotRecordError(Exception):
+    """Steps that the device refuses to record; the message says why."""
+
+
+class Recording(Protocol):
+    """Work of a device that can be started again with one call."""
+
+    def replay(self) -> None:
+        """Start the recorded work on the present stream."""
+
+
+class Recorder(Protocol):
+    """Records what a device is told to do."""
+
+    def place(self) -> object | None:
+        """Where work is queued at present; None if nothing can be recorded there now."""
+
+    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> Recording:
+        """Record the work on a run's memory, without doing it; raises CannotRecordError."""
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps `first` to `last`, both included, as actions."""
+
+    first: int
+    last: int
+    allocations: Sequence[Action]
+    """What allocates all memory that the steps need from the host."""
+    actions: Sequence[Action]
+    """The steps themselves: launches, calls, what is let go of in between."""
+    both: Sequence[Action]
+    """Allocations and steps, each allocation as late as possible."""
+
+
+class ReplayedSteps:
+    """Carries out a range of steps, from a recording wherever there is one that fits."""
+
+    def __init__(
+        self, steps: StepRange, plan: LaunchPlan, tensors: TensorMemory, recorder: Recorder
+    ) -> None:
+        self.steps, self.tensors, self.recorder = steps, tensors, recorder
+        names = names_of(plan, steps.first, steps.last)
+        self.copies = own_results(plan, tensors, steps.first, steps.last)
+        places = [(name, tensors.place(name)) for name in names]
+        self.slots = [at for _, at in places if at is not None]
+        self.unplaced = [name for name, at in places if at is None]
+        self.over = [n for k in range(steps.first, steps.last + 1) for n in tensors.ends.get(k, [])]
+        self.known: OrderedDict[object, Recording] = OrderedDict()
+        self.seen: OrderedDict[object, None] = OrderedDict()
+        self.refused: str | None = None
+        """Why nothing is recorded, once that was tried in vain."""
+        self.has_run = False
+        self.replays = 0
+
+    def __call__(self, memory: RunMemory) -> None:
+        """Do the steps; the first time one by one, which also warms up what cannot be recorded."""
+        where = None if self.refused or memory.is_odd else self.recorder.place()
+        if where is None or not self.has_run:
+            _do(self.steps.both, memory)
+            self.has_run = True
+            return
+        _do(self.steps.allocations, memory)
+        copies = {name: self.tensors.fresh(name) for name in self.copies}
+        key = (where, *self._addresses(memory), *[t.data_ptr() for t in copies.values()])
+        found = self.known.get(key)
+        if found is None:
+            found = self._met_anew(key, memory, copies)
+        if found is None:
+            _do(self.steps.actions, memory)
+            return
+        self.known.move_to_end(key)
+        found.replay()
+        self.replays += 1
+        for name, tensor in copies.items():
+            self.tensors.put(memory, name, tensor)
+            if name in self.tensors.pools:
+                self.tensors.settle(memory, name)
+        for name in self.over:
+            memory.tensors.pop(name, None)
+
+    def _addresses(self, memory: RunMemory) -> list[int]:
+        held, at = memory.tensors, memory.addresses
+        found = [at[k] or 0 for k in self.slots]
+        found += [held[n].data_ptr() if n in held else 0 for n in self.unplaced]
+        return found
+
+    def _met_anew(self, key: object, memory: RunMemory, copies: dict[str, Any]) -> Recording | None:
+        """A new recording for addresses that were met before; others are remembered."""
+        if key not in self.seen:
+            self.seen[key] = None
+            if len(self.seen) > MOST_SIGHTINGS:
+                self.seen.popitem(last=False)
+            return None
+        del self.seen[key]
+        try:
+            found = self.recorder.record(self._work, memory.copy(), copies)
+        except CannotRecordError as e:
+            self.refused = str(e)
+            return None
+        self.known[key] = found
+        if len(self.known) > MOST_RECORDINGS:
+            self.known.popitem(last=False)
+        return found
+
+    def _work(self, memory: RunMemory, copies: Mapping[str, Any]) -> None:
+        _do(self.steps.actions, memory)
+        for name, tensor in copies.items():
+            if name not in memory.tensors:
+                raise CannotRecordError(f"'{name}' has no tensor that could be copied")
+            tensor.copy_(memory.tensors[name])
+
+
+def names_of(plan: LaunchPlan, first: int, last: int) -> list[str]:
+    """The storages that some steps touch."""
+    steps = plan.steps[first : last + 1]
+    return list(dict.fromkeys([name for step in steps for name in touched(step)]))
+
+
+def own_results(plan: LaunchPlan, tensors: TensorMemory, first: int, last: int) -> tuple[str, ...]:
+    """What the calls among some steps allocate, or lies in that, and is looked at afterwards.
+
+    Those that others lie in come first: who is copied out himself leaves them again.
+    """
+    memory = tensors.plan
+    roots = [
+        name
+        for name, life in memory.lives.items()
+        if life.role in (Role.CALL, Role.CALL_OUTPUT) and first <= life.first <= last
+    ]
+    later = [name for name in roots if memory.spans[name].last > last]
+    inside = [name for root in roots for name in memory.suballocations.get(root, [])]
+    lives = [memory.lives[name] for name in inside]
+    later += [x.storage for x in lives if first <= x.first <= last < x.last]
+    return tuple(later)
+
+
+def _do(actions: Sequence[Action], memory: RunMemory) -> None:
+    for act in actions:
+        act(memory)

@@ -1,0 +1,183 @@
+"""Recordings hold addresses: used where memory lies as it lay, never where it does not."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import treadle.torch  # noqa: E402, F401  (registers the backend)
+from treadle.runtime.hosts.recorded_steps import CannotRecordError, ReplayedSteps, Work  # noqa: E402
+from treadle.runtime.hosts.torch_cpu import Bound, Runner  # noqa: E402
+from treadle.runtime.hosts.torch_memory import RunMemory  # noqa: E402
+
+
+class _Frozen:
+    """Work with the addresses it had: what a recorded device does when it replays."""
+
+    def __init__(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> None:
+        self.work = work
+        self.tensors = {n: _Pointer(t) for n, t in memory.tensors.items()}
+        self.copies = {n: _Pointer(t) for n, t in copies.items()}
+        self.addresses = list(memory.addresses)
+
+    def replay(self) -> None:
+        inside = RunMemory(len(self.addresses))
+        inside.tensors = {n: p.tensor() for n, p in self.tensors.items()}
+        inside.addresses[:] = self.addresses
+        self.work(inside, {n: p.tensor() for n, p in self.copies.items()})
+
+
+class _Pointer:
+    """Where a tensor lies, without keeping it alive."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.address, self.element = tensor.data_ptr(), tensor.dtype
+        self.sizes, self.strides = tuple(tensor.shape), tuple(tensor.stride())
+        reach = 1 + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
+        self.bytes = 0 if 0 in self.sizes else reach * tensor.element_size()
+
+    def tensor(self) -> Any:
+        if self.bytes == 0:
+            return torch.empty(self.sizes, dtype=self.element)
+        memory = (ctypes.c_char * self.bytes).from_address(self.address)
+        return torch.frombuffer(memory, dtype=self.element).as_strided(self.sizes, self.strides)
+
+
+class _Recorder:
+    """Records on the CPU, where there is no device that could."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.refuses = False
+
+    def place(self) -> object:
+        return "here"
+
+    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> _Frozen:
+        if self.refuses:
+            raise CannotRecordError("not today")
+        self.recorded += 1
+        return _Frozen(work, memory, copies)
+
+
+class _CachingTorch:
+    """torch with an allocator like that of a GPU: what was freed is given out again, in order."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, list[Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, count: int, dtype: Any, device: str) -> Any:
+        return self.empty_strided((count,), (1,), dtype, device)
+
+    def empty_strided(self, sizes: Any, strides: Any, dtype: Any, device: str) -> Any:
+        assert device == "cpu"
+        reach = 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
+        count = max(reach, 0) * dtype.itemsize
+        blocks = self.blocks.setdefault(count, [])
+        free = [b for b in blocks if torch._C._storage_Use_Count(b._cdata) == 1]
+        if not free:
+            free = [torch.empty(count, dtype=torch.uint8).untyped_storage()]
+            blocks.append(free[0])
+        return torch.empty(0, dtype=dtype).set_(free[0], 0, sizes, strides)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Recorder]:
+    """Every graph is recorded, from its first step to its last."""
+    torch._dynamo.reset()
+    monkeypatch.setattr("treadle.runtime.hosts.torch_memory.torch", _CachingTorch())
+    found, made = _Recorder(), Bound._parts
+    monkeypatch.setattr(Runner, "recorder", found)
+    monkeypatch.setattr(Bound, "_worth_recording", lambda self: [(0, len(self.plan.steps) - 1)])
+    bounds: list[Bound] = []
+
+    def parts(self: Bound) -> Any:
+        bounds.append(self)
+        return made(self)
+
+    monkeypatch.setattr(Bound, "_parts", parts)
+    found.bounds = bounds  # type: ignore[attr-defined]
+    monkeypatch.setenv("TREADLE_HOST", "python")
+    yield found
+    torch._dynamo.reset()
+
+
+def _replayed(recorder: Any) -> list[ReplayedSteps]:
+    return [one for bound in recorder.bounds for one in bound.recorded]
+
+
+def test_a_loop_settles_on_one_recording(recorder: _Recorder) -> None:
+    """Inputs stay where they are, results die: from the third run on there is one launch."""
+    f = torch.compile(lambda x, w: torch.relu(x @ w).sum(1) + 1, backend="treadle")
+    x, w = torch.randn(16, 32), torch.randn(32, 24)
+    for k in range(8):
+        x.copy_(torch.randn(16, 32) * k)
+        torch.testing.assert_close(f(x, w), torch.relu(x @ w).sum(1) + 1)
+    (steps,) = _replayed(recorder)
+    assert recorder.recorded >= 1
+    assert steps.replays >= 4
+
+
+def test_other_addresses_are_not_replayed(recorder: _Recorder) -> None:
+    """Every run has other inputs and keeps its results: results are right and all different."""
+    f = torch.compile(lambda x: (x.exp() @ x.t()).relu() + x[:, :1], backend="treadle")
+    inputs = [torch.randn(12, 7) for _ in range(6)]
+    for _ in range(4):
+        outputs = [f(x) for x in inputs]
+        for x, y in zip(inputs, outputs, strict=True):
+            torch.testing.assert_close(y, (x.exp() @ x.t()).relu() + x[:, :1])
+    assert recorder.bounds  # type: ignore[attr-defined]
+
+
+def test_results_of_calls_are_copied_out(recorder: _Recorder) -> None:
+    """What a call allocates inside a recording is written over by the next replay."""
+    f = torch.compile(lambda x: (torch.fft.fft(x + 1).abs(), torch.sort(x)[0]), backend="treadle")
+    x = torch.randn(4, 8)
+    kept = []
+    for k in range(8):
+        x.copy_(torch.randn(4, 8) + k)
+        kept.append((x.clone(), f(x)))
+        if k % 2:
+            kept[-1] = (x.clone(), [t.clone() for t in kept[-1][1]])
+    for given, (a, b) in kept:
+        torch.testing.assert_close(a, torch.fft.fft(given + 1).abs())
+        torch.testing.assert_close(b, torch.sort(given)[0])
+
+
+def test_training_with_recordings(recorder: _Recorder) -> None:
+    """Forward and backward each settle; gradients are those of eager."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    f = torch.compile(model, backend="treadle")
+    x, done = torch.empty(6, 8), []
+    for _ in range(12):
+        x.copy_(torch.randn(6, 8))
+        model.zero_grad()
+        f(x).square().sum().backward()
+        found = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().sum().backward()
+        for p, g in zip(model.parameters(), found, strict=True):
+            torch.testing.assert_close(g, p.grad)
+        done.append(found)
+    assert _replayed(recorder)[0].replays > 0
+
+
+def test_what_cannot_be_recorded_runs_step_by_step(recorder: _Recorder) -> None:
+    """A refusal is remembered with its reason, and asked for once."""
+    recorder.refuses = True
+    f = torch.compile(lambda x: torch.cumsum(x * 2, 0).sin(), backend="treadle")
+    x = torch.randn(9)
+    for _ in range(5):
+        torch.testing.assert_close(f(x), torch.cumsum(x * 2, 0).sin())
+    (steps,) = _replayed(recorder)
+    assert steps.refused == "not today"
+    assert steps.replays == 0
