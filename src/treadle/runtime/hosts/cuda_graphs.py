@@ -37,9 +37,10 @@ class CudaRecorder:
         earlier one left behind.
         """
         graph: Any = torch.cuda.CUDAGraph()
-        pool, side = _memory_for(self.device, self.place()), _side_stream(self.device)
+        memory_of_stream = _memory_for(self.device, self.place())
+        side = _side_stream(self.device)
         with _ONE_AT_A_TIME, _no_collection(), torch.cuda.stream(side):
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            graph.capture_begin(pool=memory_of_stream.id, capture_error_mode="thread_local")
             try:
                 work(memory, copies)
             except BaseException as e:
@@ -81,4 +82,7 @@ def _side_stream(device: int) -> Any:
 
 @cache
 def _memory_for(device: int, stream: object) -> Any:
-    return torch.cuda.graph_pool_handle()
+    """Memory that is kept while no recording is left, too: torch takes back what nobody uses."""
+    made: Any = torch.cuda.MemPool
+    with torch.cuda.device(device):
+        return made()
