@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -37,10 +38,10 @@ class CudaRecorder:
         earlier one left behind.
         """
         graph: Any = torch.cuda.CUDAGraph()
-        memory_of_stream = _memory_for(self.device, self.place())
+        pool, _ = _memory_for(self.device, self.place())
         side = _side_stream(self.device)
         with _ONE_AT_A_TIME, _no_collection(), torch.cuda.stream(side):
-            graph.capture_begin(pool=memory_of_stream.id, capture_error_mode="thread_local")
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 work(memory, copies)
             except BaseException as e:
@@ -81,8 +82,12 @@ def _side_stream(device: int) -> Any:
 
 
 @cache
-def _memory_for(device: int, stream: object) -> Any:
-    """Memory that is kept while no recording is left, too: torch takes back what nobody uses."""
-    made: Any = torch.cuda.MemPool
-    with torch.cuda.device(device):
-        return made()
+def _memory_for(device: int, stream: object) -> tuple[Any, Any]:
+    """Memory of recordings, and a recording of nothing that keeps it while no other one is left."""
+    with torch.cuda.device(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch wonders that nothing was recorded
+        pool, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        with torch.cuda.stream(_side_stream(device)):
+            keeper.capture_begin(pool=pool, capture_error_mode="thread_local")
+            keeper.capture_end()
+    return pool, keeper
