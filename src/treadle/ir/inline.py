@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from treadle.index import Expr, IndexMap, IntLike, Symbol, substitute
-from treadle.ir.body import Body, Stmt
+from treadle.index import Expr, Facts, IndexMap, IntLike, Kind, Symbol, substitute
+from treadle.ir.body import Body, Stmt, number_of
 from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import infer_types
@@ -39,7 +39,6 @@ def inlined(
         return None
     types = infer_types(producer, buffers)
     made = types[store.args[0]]
-    facts = body.space.facts
     values = [s for s in producer.stmts if s.op != "store"]
 
     def expand(rewriter: Rewriter, stmt: Stmt) -> int | None:
@@ -48,6 +47,7 @@ def inlined(
         loops: dict[Symbol, IntLike] = {}
         if inverse is not None:
             address_here: dict[Symbol, IntLike] = {inverse.domain.vars[0]: stmt.address}
+            facts = _facts_at(body, rewriter, stmt.address)
             points = [facts.simplify(substitute(r, address_here)) for r in inverse.results]
             loops = dict(zip(producer.domain.vars, points, strict=True))
         source = BodySource(rewriter, loops)
@@ -61,6 +61,18 @@ def inlined(
     rewriter = Rewriter()
     BodySource(rewriter, instead=expand).take(body.stmts)
     return replace(body, stmts=rewriter.stmts)
+
+
+def _facts_at(body: Body, rewriter: Rewriter, address: Expr) -> Facts:
+    """What is known of an address in the new body: loops, and checked values it is made of."""
+    limits: dict[Symbol, Expr] = {}
+    for s in address.free:
+        if s.kind is Kind.INDIRECT:
+            stmt = rewriter.made[number_of(s)]
+            size = stmt.attr("size") if stmt.op == "indirect" and stmt.attr("check") else None
+            if isinstance(size, Expr):
+                limits[s] = size
+    return Facts({**dict(body.space.items()), **limits}) if limits else body.space.facts
 
 
 def _uses_loops(body: Body) -> bool:

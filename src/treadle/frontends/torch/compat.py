@@ -61,6 +61,16 @@ def is_never_zero(n: Any) -> bool:
     return known
 
 
+def is_contiguous(tensor: Any) -> bool:
+    """Whether elements certainly lie row by row without gaps."""
+    step: Any = 1
+    for n, s in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if not (statically_known_true(s == step) or statically_known_true(n == 1)):
+            return False
+        step = step * n
+    return True
+
+
 def internal_overlap(tensor: Any) -> int:
     """Whether several elements lie in one place: 0 for no, OVERLAPS, or 2 if torch cannot tell."""
     own: Any = torch

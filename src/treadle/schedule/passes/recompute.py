@@ -2,7 +2,10 @@
 
 before   z = fill(0) ; a = copy(z) ; b = copy(z) + x
 after    a = fill(0) ; b = 0 + x                       z is read by nobody and goes
-needs    what the producer reads is unchanged since; it is short and reads less than its result
+before   t = x - m (64 x 4096) ; picked[i] = t[i, k[i]]
+after    picked[i] = x[i, k[i]] - m[i]                 t need not be in memory for 64 elements
+needs    what the producer reads is unchanged since; it is short, and to repeat it takes fewer
+         bytes than its result has: because it reads little, or is asked for few elements
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from treadle.analysis.deps import Dependences, DepKind, dependences
 from treadle.analysis.duplicates import changed_later
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, no
+from treadle.index import hint
 from treadle.ir.effects import effects
 from treadle.ir.inline import inlined
 from treadle.ir.program import Group, Loop, Operation, Program
@@ -28,9 +32,7 @@ def recompute(program: Program, ctx: Ctx) -> Program:
     """Repeat cheap producers in the loops that read them."""
     if not policy_named(ctx.options.policy).recompute:
         return program
-    cheap = {
-        op.name for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op, program)
-    }
+    cheap = {op.name for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op)}
     if not cheap:
         return program
     deps = dependences(program)
@@ -53,13 +55,16 @@ def recompute(program: Program, ctx: Ctx) -> Program:
     return program.with_ops(tuple([_replaced(op, new) for op in program.ops]))
 
 
-def _may_be_cheap(op: Loop, program: Program) -> bool:
-    """Whether a loop is short and reads less than it makes: most are not, and are left alone."""
-    if len(op.body.stmts) > LONGEST + 2 or len(op.body.reduce):
-        return False
-    of = effects(op)
-    read = sum(program.by_name[n].tensor_bytes for n in of.reads)
-    return len(of.writes) == 1 and read < program.by_name[of.writes[0]].tensor_bytes
+def _may_be_cheap(op: Loop) -> bool:
+    """Whether a loop is short and makes one thing: others are left alone."""
+    return len(op.body.stmts) <= LONGEST + 2 and not len(op.body.reduce)
+
+
+def _bytes_to_repeat(source: Loop, op: Loop, program: Program) -> int:
+    """The bytes that a reader loads if it computes the source's result itself."""
+    read = [program.by_name[n] for n in effects(source).reads]
+    whole = sum(b.tensor_bytes for b in read)
+    return min(whole, sum(b.dtype.itemsize for b in read) * hint(op.body.space.numel))
 
 
 def _sources(
@@ -78,7 +83,11 @@ def _sources(
             (sources[0], storage)
         )
         alone = len(sources) == 1 and source.name in cheap
-        if alone and isinstance(source, Loop) and is_version:
+        if not alone or not isinstance(source, Loop) or not is_version:
+            continue
+        made = effects(source).writes
+        size = program.by_name[made[0]].tensor_bytes if len(made) == 1 else 0
+        if _bytes_to_repeat(source, op, program) < size:
             found[source.name] = source
     return list(found.values())
 
@@ -101,7 +110,7 @@ def _is_cheaper(source: Loop, op: Loop, program: Program, changed: set[str]) -> 
             return no("RCP002", buffer=name)
     if target.name in (*effects(op).writes, *effects(op).mutates):
         return no("RCP002", buffer=target.name)
-    read = sum(program.by_name[n].tensor_bytes for n in of.reads)
+    read = _bytes_to_repeat(source, op, program)
     if read * 2 > target.tensor_bytes or any(
         at.stmt.op in ("indirect", "rand", "randn", "randint") for at in source.body.walk()
     ):

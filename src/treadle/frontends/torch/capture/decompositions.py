@@ -115,12 +115,89 @@ def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> An
     return aten.mul.Tensor(turned, aten.div.Tensor(g, norms)), aten.div.Tensor(along, norms)
 
 
+def _softmax(x: Any, dim: int, half_to_float: bool) -> Any:
+    moved = _below_the_highest(x, dim)
+    if moved is None:
+        return NotImplemented
+    powers = aten.exp.default(moved)
+    result = aten.div.Tensor(powers, aten.sum.dim_IntList(powers, [dim], True))
+    return result if half_to_float else aten.to.dtype(result, x.dtype)
+
+
+def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
+    moved = _below_the_highest(x, dim)
+    if moved is None:
+        return NotImplemented
+    total = aten.sum.dim_IntList(aten.exp.default(moved), [dim], True)
+    result = aten.sub.Tensor(moved, aten.log.default(total))
+    return result if half_to_float else aten.to.dtype(result, x.dtype)
+
+
+def _softmax_backward(grad: Any, output: Any, dim: int, input_type: Any) -> Any:
+    grad, output = _long(grad), _long(output)
+    product = aten.mul.Tensor(grad, output)
+    total = aten.sum.dim_IntList(product, [dim], True)
+    return aten.to.dtype(aten.sub.Tensor(product, aten.mul.Tensor(output, total)), input_type)
+
+
+def _log_softmax_backward(grad: Any, output: Any, dim: int, input_type: Any) -> Any:
+    grad, output = _long(grad), _long(output)
+    total = aten.sum.dim_IntList(grad, [dim], True)
+    away = aten.mul.Tensor(aten.exp.default(output), total)
+    return aten.to.dtype(aten.sub.Tensor(grad, away), input_type)
+
+
+def _long(x: Any) -> Any:
+    """The same numbers in a type that sums can be computed in."""
+    is_short = x.dtype in (torch.float16, torch.bfloat16)
+    return aten.to.dtype(x, torch.float32) if is_short else x
+
+
+def _below_the_highest(x: Any, dim: int) -> Any:
+    """How far every element lies below the highest of its row; None for rows that may be empty."""
+    if x.dim() == 0 or not compat.is_never_zero(x.shape[dim]):
+        return None
+    x = _long(x)
+    return aten.sub.Tensor(x, aten.amax.default(x, [dim], True))
+
+
+def _filled(x: Any, value: Any, memory_format: Any = None, **kind: Any) -> Any:
+    """As many numbers as a tensor has, all the same, without looking at that tensor."""
+    is_dense = memory_format in (None, torch.preserve_format, torch.contiguous_format)
+    wanted = {key: given for key, given in kind.items() if given is not None}
+    layout = wanted.pop("layout", x.layout)
+    is_plain = x.layout is layout is torch.strided and not wanted.pop("pin_memory", False)
+    if not is_dense or not is_plain or not compat.is_contiguous(x):
+        return NotImplemented
+    wanted = {"dtype": x.dtype, "device": x.device, **wanted}
+    return aten.full.default(list(x.shape), value, **wanted)
+
+
+def _zeros_like(x: Any, **kind: Any) -> Any:
+    is_flag = kind.get("dtype", x.dtype) is torch.bool
+    return _filled(x, False if is_flag else 0, **kind)
+
+
+def _ones_like(x: Any, **kind: Any) -> Any:
+    is_flag = kind.get("dtype", x.dtype) is torch.bool
+    return _filled(x, True if is_flag else 1, **kind)
+
+
 LOOPS: dict[Any, Callable[..., Any]] = {
+    # A gradient that is all zeros is no reason to keep the tensor it is the gradient of.
+    aten.zeros_like.default: _zeros_like,
+    aten.ones_like.default: _ones_like,
+    aten.full_like.default: _filled,
+    # In steps, the backward can compute rows again from two numbers each instead of keeping them.
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
+    aten._softmax_backward_data.default: _softmax_backward,
+    aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.masked_scatter.default: _masked_scatter,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
 }
-"""Operators that torch leaves whole, made of others that become loops."""
+"""Operators that torch or our table leaves whole, made of others that become loops."""
 
 
 def decompositions(steps: OwnSteps) -> dict[Any, Any]:

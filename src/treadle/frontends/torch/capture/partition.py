@@ -46,10 +46,11 @@ class Division(NamedTuple):
 def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
     """How to divide a joint graph: torch's way, or within the memory that is asked for."""
     limit = settings.options.memory_limit
-    if limit is None:
-        return compat.min_cut
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
+        forget_detached(joint)
+        if limit is None:
+            return compat.min_cut(joint, inputs, **rest)
         try:
             return divided(joint, inputs, limit, settings, **rest)
         except Exception as e:
@@ -60,6 +61,18 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
             return compat.min_cut(joint, inputs, **rest)
 
     return steps.watched("dividing forward and backward", partition)
+
+
+def forget_detached(joint: torch.fx.GraphModule) -> None:
+    """Let everyone read what was detached instead: torch's division takes that for a barrier.
+
+    Behind it lies what it believes must be kept. A joint graph has no gradients left to stop.
+    """
+    for node in joint.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        if not any(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            joint.graph.erase_node(node)
+    joint.recompile()
 
 
 def divided(
