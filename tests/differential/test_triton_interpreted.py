@@ -49,6 +49,12 @@ def test_graphs_of_torch_give_eagers_results_and_gradients(tmp_path: Path) -> No
     assert int(said.split()[1]) >= 8, said
 
 
+@pytest.mark.torch
+def test_rows_and_columns_in_one_walk_give_eagers_results(tmp_path: Path) -> None:
+    said = interpreted(tmp_path, "--mixed")
+    assert int(said.split()[1]) >= 7, said
+
+
 SORTED = """treadle 1
 program p
 inputs x

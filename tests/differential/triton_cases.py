@@ -11,6 +11,7 @@ interpreter rounds them otherwise than any GPU does.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 import warnings
@@ -139,17 +140,70 @@ def check_graphs() -> int:
     return len(functions)
 
 
+def check_mixed() -> int:
+    """Graphs whose rows and columns go in one walk; gives how many kernels did so."""
+    import torch
+    from torch.nn import functional
+
+    import treadle.torch  # noqa: F401
+    from treadle.runtime import triton_kernels
+
+    mix_orders = importlib.import_module("treadle.schedule.passes.mix_orders")
+    for threshold in ("LEAST_STEPS", "LEAST_ROWS"):
+        assert hasattr(mix_orders, threshold), "it is called otherwise"
+        setattr(mix_orders, threshold, 1)
+    texts: list[str] = []
+    written = triton_kernels.write_triton
+
+    def noted(host: Any) -> Any:
+        unit = written(host)
+        texts.append(unit.text)
+        return unit
+
+    triton_kernels.write_triton = noted
+
+    def normed(x: Any, w: Any, b: Any) -> Any:
+        return functional.gelu(functional.layer_norm(x, (x.shape[1],), w, b))
+
+    def scaled(x: Any, w: Any, b: Any) -> Any:
+        return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-6) * w + b
+
+    def reduced(x: Any, w: Any, b: Any) -> Any:
+        y = x.exp() * w
+        return y.sum(1), y.amax(0), (y + b).sum(0), (y - y.mean(1, keepdim=True)).sum(0)
+
+    for function in (normed, scaled, reduced):
+        for rows, columns in ((192, 48), (128, 37), (1040, 16)):
+            torch._dynamo.reset()
+            given_values = (torch.randn(rows, columns), torch.randn(columns), torch.randn(columns))
+            results = []
+            for one in (function, torch.compile(function, backend="treadle")):
+                args = [a.double() if one is function else a for a in given_values]
+                args = [a.clone().requires_grad_() for a in args]
+                out = one(*args)
+                outs = list(out) if isinstance(out, tuple) else [out]
+                sum((o * 0.01).sin().sum() for o in outs).backward()
+                results.append([*outs, *[a.grad for a in args]])
+            for wanted, got in zip(*results, strict=True):
+                close = dict(rtol=2e-4, atol=3e-4)
+                torch.testing.assert_close(got, wanted.float(), **close)
+    return sum(text.count("_in_chunk_i in tl.range") for text in texts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--mixed", action="store_true")
     asked = parser.parse_args()
     assert is_interpreted(), "set TRITON_INTERPRET=1"
     if asked.programs:
         print("programs", check_programs(asked.programs, asked.seed))
     if asked.graphs:
         print("graphs", check_graphs())
+    if asked.mixed:
+        print("mixed", check_mixed())
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ UNFIT = frozenset({"assert", "inline_asm", "scan", "sort", "param"})
 """Statements of a body that stays in one stage."""
 
 
-def reduced_once(body: Body) -> bool:
-    """Whether nothing that varies along the reduction loops comes after a reduction."""
+def reduced_once(body: Body, elementwise: bool = False) -> bool:
+    """Whether nothing that varies along the reduction loops comes after a reduction.
+
+    With `elementwise`, what was made before a reduction may be stored at each of its steps.
+    """
     varies, reduced = levels_of(body)
     for at in body.walk():
         if at.stmt.op in UNFIT:
@@ -19,7 +22,9 @@ def reduced_once(body: Body) -> bool:
             continue
         uses = operands_of(at.stmt)
         if at.stmt.op == "store":
-            if uses & varies or not at.stmt.address.free.isdisjoint(body.reduce.vars):
+            along = uses & varies or not at.stmt.address.free.isdisjoint(body.reduce.vars)
+            before = not uses & reduced and at.stmt.attr("mode") == "plain"
+            if along and not (elementwise and before):
                 return False
         elif at.number in varies and uses & reduced:
             return False

@@ -162,9 +162,11 @@ class Builder:
         self.made.buffers.extend(found.buffers)
         self.made.taken.difference_update(nest.name for nest in apart)
         runs = tuple([n for nest in apart for n in nest.runs])
+        # What rows hand over to columns need not be in memory.
+        middle = self._without(found.middle, internal_storages(self.program, op), [])
         nests = [
             replace(apart[0], name=self.made.name(f"{op.name}_nest"), runs=runs, body=body)
-            for body in (found.first, found.middle, found.last)
+            for body in (found.first, middle, found.last)
         ]
         self.tell("build", (op.name,), yes("KER000", nests=len(nests)))
         return self._kernel(op, "mixed", nests)

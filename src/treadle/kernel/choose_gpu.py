@@ -4,19 +4,22 @@
     transposed  a square tile, so that both ways of walking read whole lines
     rows        whole rows in registers if they fit, else tiles that follow each other in a loop
     columns     a tile of columns, rows in a loop
+    in chunks   rows one after the other, whole, with what they add up for columns in registers
 
 All other loops are the grid's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Symbol, coefficient, hint
+from treadle.ir.body import Body
 from treadle.ir.loop_schedule import Bind, Binding, Order, Split, Step, Tune, plan_loops
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_cpu import AccessCosts
+from treadle.kernel.row_chunks import chunk_loops
 from treadle.kernel.stages import plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of
 
@@ -64,6 +67,12 @@ def choose_gpu_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Ve
     return _GpuChoice(nest, program, accesses).steps()
 
 
+def keeps_rows(body: Body) -> bool:
+    """Whether a row fits into registers."""
+    length = body.reduce.numel.value
+    return len(body.reduce) == 1 and length is not None and length <= LONGEST_KEPT
+
+
 class _GpuChoice:
     """The choice for one nest."""
 
@@ -74,7 +83,10 @@ class _GpuChoice:
 
     def steps(self) -> tuple[tuple[Step, ...], Verdict]:
         """The steps, and the verdict that explains them."""
-        if not len(self.body.reduce):
+        chunks = chunk_loops(self.body)
+        if chunks is not None and keeps_rows(self.body):
+            found, shape = list(self._row_chunks(*chunks)), "rows in chunks"
+        elif not len(self.body.reduce):
             found, shape = list(self._pointwise()), "pointwise"
         else:
             inner = min(reversed(self.body.reduce.vars), key=self.costs.of)
@@ -178,6 +190,16 @@ class _GpuChoice:
         for many in rows.values():
             points *= many
         yield Tune("warps", _warps(points))
+
+    def _row_chunks(self, shared: Sequence[Symbol], rows: Sequence[Symbol]) -> Iterator[Step]:
+        """Programs share chunks out; the rows of each follow each other, their sums kept."""
+        (r,) = self.body.reduce.vars
+        yield Order(tuple([x.name for x in (*shared, *rows, r)]))
+        for x in shared:
+            yield Bind(x.name, Binding.GRID)
+        yield Bind(r.name, Binding.TILE)
+        yield Tune("pipeline", 3)
+        yield Tune("warps", max(4, min(16, self._power(r) // 1024)))
 
     def _columns(self, v: Symbol, r: Symbol) -> Iterator[Step]:
         columns, rows = min(COLUMNS, self._power(v)), min(ROWS, self._power(r))

@@ -7,6 +7,7 @@
               t[j] = 2 * a[j]                       for j                last nest
 
 What columns add or multiply up is held in f64, as any reduction is, and rounded once at the end.
+What one side makes of each element the other may use, whichever comes first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from treadle.core.verdict import Verdict, no
 from treadle.index import Domain, Expr, IntLike, Symbol, coefficient, floordiv, mod
 from treadle.index.expr import mul
 from treadle.ir.body import Body, Literal, Stmt, operands_of
+from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Program
 from treadle.ir.reduced import levels_of, reduced_once
 from treadle.ir.rewrite import BodySource, Rewriter
@@ -64,18 +66,26 @@ def _mixed(program: Program, rows: Loop, columns: Loop, name: Callable[[], str])
     if a.domain.numel is not b.reduce.numel or a.reduce.numel is not b.domain.numel:
         return no("KER005", reason="shapes that are not transposed", rows=rows.name)
     kinds = {str(s.attrs[0]) for s in b.stmts if s.op == "reduce"}
-    if not kinds or kinds - set(MODES) or not reduced_once(b):
+    if not kinds or kinds - set(MODES) or not reduced_once(b, elementwise=True):
         return no("KER005", reason="columns that are not made of partial results")
     halves = _Halves(program, columns, name)
     if isinstance(found := halves.split(), Verdict):
         return found
     adding, last = found
+    storage = program.storage_of
+    results = {storage(n) for n, _, _, _ in last.stores()}
+    if results & {storage(n) for n in effects(rows).touched}:
+        return no("KER005", reason="rows that need what columns come to", rows=rows.name)
     values = dict(_digits(b.domain, _position(a.reduce)))
     values.update(_digits(b.reduce, _position(a.domain)))
     own: dict[Symbol, IntLike] = {v: v for v in a.space.vars}
     joined = Joined(_with_buffers(program, halves.buffers),
                     CommonLoops(a.domain, a.reduce, (own, values), (None, None)))  # fmt: skip
-    for op, loops in ((rows, own), (adding, values)):
+    sides = [(rows, own), (adding, values)]
+    made = {storage(n) for n, _, mode, _ in adding.body.stores() if mode == "plain"}
+    if made & {storage(n) for n in effects(rows).reads}:
+        sides.reverse()
+    for op, loops in sides:
         verdict = joined.add(op, loops)
         if not verdict:
             return verdict
@@ -128,7 +138,7 @@ class _Halves:
     def split(self) -> tuple[Loop, Body] | Verdict:
         """A loop over all elements that adds to partial results, and the body that uses them."""
         body = self.op.body
-        _, reduced = levels_of(body)
+        varies, reduced = levels_of(body)
         one, two = Rewriter(), Rewriter()
         ones, twos = BodySource(one), BodySource(two)
         for at in body.walk():
@@ -139,11 +149,18 @@ class _Halves:
                 if isinstance(found, Verdict):
                     return found
                 twos.numbers[at.number] = found
+            elif at.number is None and self._is_elementwise(at.stmt, varies):
+                self._copy(ones, at.stmt, None)
             elif at.number in reduced or at.number is None:
                 self._copy(twos, at.stmt, at.number)
         whole = Body(body.domain + body.reduce, Domain(), one.stmts)
         adding = Loop(name=self.op.name, device=self.op.device, body=whole)
         return adding, Body(body.domain, Domain(), two.stmts)
+
+    def _is_elementwise(self, stmt: Stmt, varies: set[int]) -> bool:
+        """Whether a statement happens at every element."""
+        along = not stmt.address.free.isdisjoint(self.op.body.reduce.vars)
+        return along or bool(operands_of(stmt) & varies)
 
     def _reduce(
         self, one: Rewriter, ones: BodySource, two: Rewriter, stmt: Stmt, number: int

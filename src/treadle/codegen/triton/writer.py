@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from treadle.codegen.triton.index import TritonIndex
 from treadle.codegen.triton.ops import can_write, helpers_in, pointwise
 from treadle.codegen.triton.reduce import Reducer, reducer_for
+from treadle.codegen.triton.rows import RowLoop
 from treadle.codegen.triton.types import STORED, converted, literal, loaded, stored
 from treadle.core.errors import TreadleError
 from treadle.index import Expr, Kind, Symbol
@@ -97,14 +98,19 @@ class TritonWriter:
             raise unwritable(self.nest, f"what has no loop schedule ({reason})")
         self._open_grid()
         walked = [a for a in self.plan.inner if a.reduces and a.binding is Binding.SERIAL]
+        rows = [a for a in self.plan.outer if a.binding is Binding.SERIAL]
         if walked:
+            if rows:
+                raise unwritable(self.nest, "rows that follow each other and are walked in blocks")
             self._in_passes(walked)
         else:
             for a in self.plan.inner:
                 if a.reduces:
                     self._bind_tile(a)
-            for step in self.stages.steps:
-                self._statement(step.stmt, step.number, step)
+            if rows:
+                RowLoop(self, rows).write()
+            else:
+                self.statements(self.stages.steps)
         storages = tuple(dict.fromkeys(self.program.storage_of(b) for b in self.pointers))
         text = "\n".join([*self._head(storages), *self.lines.text, ""])
         grid = tuple(
@@ -120,6 +126,11 @@ class TritonWriter:
             self.plan.knob("pipeline", 2),
             frozenset(helpers_in(text)),
         )
+
+    def statements(self, steps: Sequence[Step]) -> None:
+        """Statements that happen once for each tile."""
+        for step in steps:
+            self._statement(step.stmt, step.number, step)
 
     def _head(self, storages: Sequence[str]) -> list[str]:
         given = [f"a{k}" for k in range(len(storages))] + [

@@ -2,21 +2,35 @@
 
 before   s = sum(x, rows) ; t = sum(x, columns)              x is read twice
 after    mixorder { s = sum(x, rows) ; t = sum(x, columns) }  x is read once
-needs    two independent kernels that read the same elements in another order, the rows side
-         contiguous and the columns side made of partial results, both large enough to pay
+before   y = f(x), s = sum(y, rows) ; t = sum(y, columns)    y is written and read again
+after    mixorder { s = sum(f(x), rows) ; t = sum(f(x), columns) }   y need not be in memory
+needs    two kernels that go through the same elements in another order, the rows side contiguous
+         and the columns side made of partial results, both large enough to pay; one may need
+         what the other makes of the same element, and columns what rows make of the same row
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.analysis.access import accesses
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
-from treadle.ir.program import Fused, Loop, MixOrder, Operation, Program, walk_operations
+from treadle.ir.program import (
+    Fused,
+    Kernel,
+    Loop,
+    MixOrder,
+    Operation,
+    Program,
+    walk_operations,
+)
+from treadle.kernel.build import Builder
+from treadle.kernel.choose_gpu import keeps_rows
+from treadle.kernel.row_chunks import chunk_rows
 from treadle.schedule.board import Board
 from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_named
@@ -37,6 +51,8 @@ class ReducingSide:
     rows: int
     steps: int
     reads: dict[str, list[Touch]]
+    makes: dict[str, list[Touch]]
+    """What it writes at every step."""
     kinds: frozenset[str]
 
     @property
@@ -53,6 +69,7 @@ class Mix:
     by_rows: ReducingSide
     by_columns: ReducingSide
     shared: int
+    on_gpu: bool
 
 
 def reads_rows_straight(m: Mix) -> Verdict:
@@ -77,19 +94,55 @@ def is_large_and_tall(m: Mix) -> Verdict:
     return no("MIX003", rows=rows, columns=columns)
 
 
-def is_independent(m: Mix) -> Verdict:
-    """MIX004: neither needs the other's results."""
+def know_enough(m: Mix) -> Verdict:
+    """MIX004: what one side needs of the other is known at the same element or in the same row."""
     a, b = (_step(m.board, side.op) for side in (m.by_rows, m.by_columns))
-    if m.board.order.reaches(a, b) or m.board.order.reaches(b, a):
-        return no("MIX004", rows=m.by_rows.op.name, columns=m.by_columns.op.name)
-    return YES
+    depends = m.board.order.reaches(b, a) or m.board.order.reaches(a, b)
+    if not depends or _built(m) is not None:
+        return YES
+    return no("MIX004", rows=m.by_rows.op.name, columns=m.by_columns.op.name)
+
+
+def can_be_shared_out(m: Mix) -> Verdict:
+    """MIX005: on a GPU, programs have rows of their own, and no two add to the same place."""
+    if not m.on_gpu:
+        return YES
+    nests, count = _built(m), 0
+
+    def name() -> str:
+        nonlocal count
+        count += 1
+        return f"chunk_sums_{count}"
+
+    found = None
+    if nests is not None:
+        program, kernel = nests
+        found = chunk_rows(kernel.members, program, name)
+    if found is not None and keeps_rows(found.nests[1].body):
+        return YES
+    return no("MIX005", rows=m.by_rows.op.name, columns=m.by_columns.op.name)
+
+
+def _built(m: Mix) -> tuple[Program, Kernel] | None:
+    """The mixed kernel, and the program with its sums; None if one walk does not do."""
+    members = [m.by_rows.op, m.by_columns.op]
+    if m.board.order.reaches(*[_step(m.board, op) for op in reversed(members)]):
+        members.reverse()
+    mixed = MixOrder(name="mixed", device=members[0].device, members=tuple(members))
+    builder = Builder(m.board.program, lambda *told: None)
+    found = builder.operation(mixed)
+    if not isinstance(found, Kernel) or found.shape != "mixed":
+        return None
+    buffers = (*m.board.program.buffers, *builder.made.buffers)
+    return replace(m.board.program, buffers=buffers), found
 
 
 RULES: tuple[Callable[[Mix], Verdict], ...] = (
     reads_rows_straight,
     is_large_and_tall,
     has_partial_results,
-    is_independent,
+    know_enough,
+    can_be_shared_out,
 )
 
 
@@ -107,7 +160,8 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
     for shared, by_rows, by_columns in sorted(pairs, key=lambda p: -p[0]):
         if by_rows.op.name in taken or by_columns.op.name in taken:
             continue
-        verdict = _mixed(Mix(board, by_rows, by_columns, shared))
+        on_gpu = not by_rows.op.device.startswith("cpu") or ctx.options.code == "triton"
+        verdict = _mixed(Mix(board, by_rows, by_columns, shared, on_gpu))
         ctx.journal.verdict("mix", (by_rows.op.name, by_columns.op.name), verdict)
         if verdict:
             taken[by_rows.op.name] = by_columns.op.name
@@ -128,43 +182,54 @@ def _side(op: Operation, program: Program) -> ReducingSide | None:
         return None  # far too small: not worth a look at what it reads
     rows = min(hint(leaf.body.domain.numel) for leaf in reducing)
     reads: dict[str, list[Touch]] = {}
+    makes: dict[str, list[Touch]] = {}
     written: set[str] = set()
     kinds: set[str] = set()
     for leaf in loops:
         for access in program.derive(accesses)[leaf.name]:
+            to = makes if access.is_write else reads
             if access.is_write:
                 written.add(access.storage)
-            elif access.storage not in written:
-                touch = Touch(access, leaf, program)
-                if touch.access_map is not None and hint(touch.level) == steps:
-                    reads.setdefault(access.storage, []).append(touch)
+            elif access.storage in written:
+                continue
+            touch = Touch(access, leaf, program)
+            if touch.access_map is not None and hint(touch.level) == steps:
+                to.setdefault(access.storage, []).append(touch)
         for at in leaf.body.walk():
             if at.stmt.op in ("reduce", "scan", "sort"):
                 kinds.add(str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else at.stmt.op)
-    return ReducingSide(op, rows, steps, reads, frozenset(kinds))
+    return ReducingSide(op, rows, steps, reads, makes, frozenset(kinds))
 
 
 def _pairs(sides: list[ReducingSide]) -> Iterator[tuple[int, ReducingSide, ReducingSide]]:
-    """Sides that read common elements in different orders, with the bytes in common."""
-    readers: dict[tuple[str, object], list[ReducingSide]] = {}
+    """Sides that go through common elements in different orders, with the bytes that saves."""
+    users: dict[tuple[str, object], list[ReducingSide]] = {}
     for side in sides:
-        for storage, touches in side.reads.items():
-            for t in touches:
-                assert t.access_map is not None, "only reads with an access map are kept"
-                row = readers.setdefault((storage, as_set(t.access_map)), [])
-                if side not in row:
-                    row.append(side)
+        for storage, t in _all_touches(side):
+            assert t.access_map is not None, "only touches with an access map are kept"
+            row = users.setdefault((storage, as_set(t.access_map)), [])
+            if side not in row:
+                row.append(side)
     found: dict[tuple[str, str], tuple[int, ReducingSide, ReducingSide]] = {}
-    for (storage, _), row in readers.items():
+    for (storage, _), row in users.items():
         for a, b in pairwise(row):
             if a.steps != b.steps or a.columns == b.columns:
                 continue
-            size = min(t.bytes for t in (*a.reads[storage], *b.reads[storage]))
+            own = [t for side in (a, b) for name, t in _all_touches(side) if name == storage]
+            # What one of them makes is neither written nor read, if nobody else wants it.
+            size = min(t.bytes for t in own) * (2 if any(t.is_write for t in own) else 1)
             by_rows, by_columns = (a, b) if _is_straight(a) else (b, a)
             key = (by_rows.op.name, by_columns.op.name)
             known = found.get(key, (0, by_rows, by_columns))
             found[key] = (known[0] + size, by_rows, by_columns)
     yield from found.values()
+
+
+def _all_touches(side: ReducingSide) -> Iterator[tuple[str, Touch]]:
+    for touches in (side.reads, side.makes):
+        for storage, several in touches.items():
+            for t in several:
+                yield storage, t
 
 
 def _is_straight(side: ReducingSide) -> bool:

@@ -19,6 +19,7 @@ from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, programs_
 from treadle.kernel.cooperate import FEWEST_POINTS, cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.renest import Renested, renest
+from treadle.kernel.row_chunks import chunk_rows
 
 
 def schedule_loops(program: Program, ctx: Ctx) -> Program:
@@ -43,12 +44,26 @@ class _Scheduling:
         """A kernel with schedules; anything else as it is."""
         if not isinstance(op, Kernel):
             return op
-        members = [one for m in op.members for one in self._member(m)]
+        members = [one for m in self._chunked(op) for one in self._member(m)]
         if not self.changed:
             return op
         # Nests that were taken apart follow each other; members of a foreach know no order.
         several = op.shape == "foreach" and len(members) > len(op.members)
         return replace(op, members=tuple(members), shape="mixed" if several else op.shape)
+
+    def _chunked(self, op: Kernel) -> tuple[Operation, ...]:
+        """The members, rows and columns of one walk in chunks that programs share out."""
+        is_fitting = op.shape == "mixed" and self.program.numerics.reassociation
+        if not is_fitting or not all(self._is_for_triton(m) for m in op.members):
+            return op.members
+        if any(isinstance(m, Nest) and m.schedule for m in op.members):
+            return op.members
+        made = chunk_rows(op.members, self.program, partial(self._name, f"{op.name}_chunks"))
+        if made is None:
+            return op.members
+        self.buffers.extend(made.buffers)
+        self.changed = True
+        return made.nests
 
     def _member(self, op: Operation) -> list[Operation]:
         if not isinstance(op, Nest) or op.schedule:
@@ -65,7 +80,7 @@ class _Scheduling:
             found.append(replace(nest, schedule=steps) if steps else nest)
         return found
 
-    def _is_for_triton(self, nest: Nest) -> bool:
+    def _is_for_triton(self, nest: Operation) -> bool:
         return nest.device.partition(":")[0] == "cuda" or self.ctx.options.code == "triton"
 
     def _renested(self, nest: Nest) -> list[Nest]:

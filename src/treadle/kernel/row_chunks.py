@@ -1,0 +1,191 @@
+"""Rows and columns in one walk, shared out: each program has rows of its own and sums them up.
+
+    a[j] = 0                                       for j
+    s[i] = sum of x[i, j];  a[j] += x[i, j]        for i, inner j        one a for all rows
+    t[j] = 2 * a[j]                                for j
+    ->   p[c, j] = 0                               for c, j
+         s[S*c + k] = ...;  p[c, j] += ...         for c, k, inner j     one for each chunk of rows
+         t[j] = 2 * sum over c of p[c, j]          for j
+
+Programs that run side by side would otherwise wait for each other at every element. Within a chunk
+rows follow each other, so that its sums can stay in registers until the end (`choose_gpu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from treadle.index import Domain, Expr, Kind, Symbol, loop, substitute
+from treadle.index.expr import mul
+from treadle.ir.body import Body, Stmt
+from treadle.ir.change import map_indices, with_loops
+from treadle.ir.program import Nest, Operation, Program
+from treadle.ir.rewrite import BodySource, Rewriter, pruned
+from treadle.ir.types import Buffer, DType, Layout
+from treadle.kernel.mixing import MODES
+
+PROGRAMS = 264
+"""Programs that walk rows: two for each of a large device's 132 cores."""
+FEWEST_CHUNKS = 64
+MOST_ROWS = 512
+"""Rows that a chunk adds up in f32 before others are added to them."""
+KINDS = {mode: kind for kind, mode in MODES.items()}
+
+
+class RowChunks(NamedTuple):
+    """The three nests in chunks, and the buffers of what chunks sum up."""
+
+    nests: tuple[Nest, Nest, Nest]
+    buffers: tuple[Buffer, ...]
+
+
+def chunk_rows(
+    members: tuple[Operation, ...], program: Program, name: Callable[[], str]
+) -> RowChunks | None:
+    """Nests that begin, walk and end a mixed kernel, in chunks; None if they are something else."""
+    if len(members) != 3 or not all(isinstance(m, Nest) for m in members):
+        return None
+    first, middle, last = [m for m in members if isinstance(m, Nest)]
+    sums = column_sums(middle.body)
+    if not sums or len(last.body.reduce) or {n for n, _, _, _ in first.body.stores()} != set(sums):
+        return None
+    count = _count(middle.body)
+    if count is None:
+        return None
+    return _Chunking(program, sums, count, name).nests(first, middle, last)
+
+
+def column_sums(body: Body) -> dict[str, str]:
+    """The buffers that a body adds to in the same places for every point of its domain."""
+    found: dict[str, str] = {}
+    for buffer, index, mode, _ in body.stores():
+        if mode == "plain":
+            continue
+        if mode not in KINDS or not index.free.isdisjoint(body.domain.vars):
+            return {}
+        found[buffer] = mode
+    if any(buffer in found for buffer, _, _ in body.loads()):
+        return {}
+    return found
+
+
+def chunk_loops(body: Body) -> tuple[list[Symbol], list[Symbol]] | None:
+    """Loops over chunks and over the rows inside them; None where nothing is summed up for columns.
+
+    Rows are the loops along which every store that adds to memory stays in one place.
+    """
+    adding = [(index, mode) for _, index, mode, _ in body.stores() if mode != "plain"]
+    if not adding or any(mode not in KINDS for _, mode in adding) or not len(body.reduce):
+        return None
+    used = frozenset[Symbol]().union(*[index.free for index, _ in adding])
+    rows = [v for v in body.domain.vars if v not in used]
+    shared = [v for v in body.domain.vars if v in used]
+    is_wide = all(not index.free.isdisjoint(body.reduce.vars) for index, _ in adding)
+    from_data = any(s.kind is Kind.INDIRECT for s in used)
+    return (shared, rows) if rows and shared and is_wide and not from_data else None
+
+
+def _count(body: Body) -> int | None:
+    """How many chunks the outermost loop is cut into; None if it cannot be cut evenly."""
+    if not len(body.domain) or not len(body.reduce):
+        return None
+    rows = next(n.value for _, n in body.domain.items())
+    if rows is None:
+        return None
+    fewest = max(FEWEST_CHUNKS, -(-rows // MOST_ROWS))
+    divisors = [n for n in range(1, min(rows, max(PROGRAMS, 2 * fewest)) + 1) if rows % n == 0]
+    fitting = [n for n in divisors if n >= fewest]
+    if not fitting:
+        return None
+    few = [n for n in fitting if n <= PROGRAMS]
+    return max(few) if few else min(fitting)
+
+
+class _Chunking:
+    """One kernel on its way into chunks."""
+
+    def __init__(
+        self, program: Program, sums: Mapping[str, str], count: int, name: Callable[[], str]
+    ) -> None:
+        self.sums, self.count, self.chunk = sums, count, loop("c_rows")
+        self.parts: dict[str, Buffer] = {}
+        self.whole: dict[str, Buffer] = {}
+        for buffer in sums:
+            old = program.by_name[buffer]
+            kind = DType.F32 if old.dtype is DType.F64 else old.dtype
+            layout = Layout.contiguous((self._chunks, old.storage_numel))
+            self.parts[buffer] = Buffer(name(), kind, layout, old.device)
+            self.whole[buffer] = old
+
+    @property
+    def _chunks(self) -> Expr:
+        ((_, n),) = Domain([(self.chunk, self.count)]).items()
+        return n
+
+    def nests(self, first: Nest, middle: Nest, last: Nest) -> RowChunks:
+        """The nests over partial sums."""
+        bodies = self._first(first.body), self._middle(middle.body), self._last(last.body)
+        one, two, three = [
+            replace(nest, body=body)
+            for nest, body in zip((first, middle, last), bodies, strict=True)
+        ]
+        return RowChunks((one, two, three), tuple(self.parts.values()))
+
+    def _place(self, buffer: str, index: Expr, chunk: Symbol) -> Expr:
+        return mul(chunk, self.whole[buffer].storage_numel) + index
+
+    def _first(self, body: Body) -> Body:
+        """Every chunk begins with what adds nothing."""
+        writer = Rewriter()
+        BodySource(writer, instead=self._into_parts).take(body.stmts)
+        domain = Domain([(self.chunk, self.count)]) + body.domain
+        return Body(domain, body.reduce, writer.stmts)
+
+    def _middle(self, body: Body) -> Body:
+        """Chunks, and rows inside them."""
+        (rows, extent), *rest = body.domain.items()
+        assert extent.value is not None, "a loop that is cut has a known extent"
+        size = extent.value // self.count
+        inside = loop(f"{rows.name}_in_chunk")
+        place = mul(self.chunk, size) + inside
+        moved = map_indices(body, lambda e: substitute(e, {rows: place}))
+        writer = Rewriter()
+        BodySource(writer, instead=self._into_parts).take(moved.stmts)
+        domain = Domain([(self.chunk, self.count), (inside, size), *rest])
+        return with_loops(replace(moved, stmts=pruned(writer.stmts)), domain, body.reduce)
+
+    def _into_parts(self, writer: Rewriter, stmt: Stmt) -> int | None:
+        """A store into a sum goes to that of the chunk instead, in the type that has."""
+        if stmt.op != "store" or stmt.buffer not in self.parts:
+            return None
+        part, (value,) = self.parts[stmt.buffer], stmt.args
+        made = writer.made.get(value)
+        if part.dtype is not self.whole[stmt.buffer].dtype:
+            is_cast = made is not None and made.op == "cast"
+            value = made.args[0] if is_cast and made is not None else value
+            value = writer.emit(Stmt("cast", (value,), (part.dtype,)))
+        at = self._place(stmt.buffer, stmt.address, self.chunk)
+        mode = str(stmt.attr("mode"))
+        writer.emit(Stmt("store", (value,), (part.name, at, mode, False)))
+        return value
+
+    def _last(self, body: Body) -> Body:
+        """Sums of all chunks where there was one sum."""
+
+        def together(writer: Rewriter, stmt: Stmt) -> int | None:
+            if stmt.op != "load" or stmt.buffer not in self.parts:
+                return None
+            part, mode = self.parts[stmt.buffer], self.sums[stmt.buffer]
+            at = self._place(stmt.buffer, stmt.address, self.chunk)
+            one = writer.emit(Stmt("load", (), (part.name, at, False)))
+            value = writer.emit(Stmt("reduce", (one,), (KINDS[mode], part.dtype)))
+            whole = self.whole[stmt.buffer].dtype
+            if whole is part.dtype:
+                return value
+            return writer.emit(Stmt("cast", (value,), (whole,)))
+
+        writer = Rewriter()
+        BodySource(writer, instead=together).take(body.stmts)
+        return Body(body.domain, Domain([(self.chunk, self.count)]), writer.stmts)
