@@ -55,6 +55,11 @@ def test_rows_and_columns_in_one_walk_give_eagers_results(tmp_path: Path) -> Non
     assert int(said.split()[1]) >= 7, said
 
 
+@pytest.mark.torch
+def test_long_rows_are_walked_once_for_their_softmax(tmp_path: Path) -> None:
+    assert interpreted(tmp_path, "--long-rows").split()[1] == "3"
+
+
 SORTED = """treadle 1
 program p
 inputs x

@@ -185,9 +185,30 @@ def check_mixed() -> int:
                 sum((o * 0.01).sin().sum() for o in outs).backward()
                 results.append([*outs, *[a.grad for a in args]])
             for wanted, got in zip(*results, strict=True):
-                close = dict(rtol=2e-4, atol=3e-4)
+                close = {"rtol": 2e-4, "atol": 3e-4}
                 torch.testing.assert_close(got, wanted.float(), **close)
     return sum(text.count("_in_chunk_i in tl.range") for text in texts)
+
+
+def check_long_rows() -> int:
+    """Softmax of rows that do not fit into registers, with all that is odd in them."""
+    import torch
+
+    import treadle.torch  # noqa: F401
+
+    x = torch.randn(160, 17000) * 30
+    x[3, 5], x[4, :], x[5, 7], x[6, :9000] = torch.nan, -torch.inf, torch.inf, -torch.inf
+    x[7, 8999:], x[8, :] = -torch.inf, -3e38
+    functions = (
+        lambda x: x.softmax(1),
+        lambda x: x.log_softmax(1),
+        lambda x: x.logsumexp(1),
+    )
+    for function in functions:
+        torch._dynamo.reset()
+        ours = torch.compile(function, backend="treadle")(x)
+        torch.testing.assert_close(ours, function(x), equal_nan=True)
+    return len(functions)
 
 
 def main() -> None:
@@ -196,6 +217,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--long-rows", action="store_true")
     asked = parser.parse_args()
     assert is_interpreted(), "set TRITON_INTERPRET=1"
     if asked.programs:
@@ -204,6 +226,8 @@ def main() -> None:
         print("graphs", check_graphs())
     if asked.mixed:
         print("mixed", check_mixed())
+    if asked.long_rows:
+        print("long", check_long_rows())
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ class Step:
     """When it runs; for what varies and is recomputed, the earliest pass that may do so."""
     kept: bool = False
     """Whether its value is kept in a row from its first pass on."""
+    twice: frozenset[str] = TWO_PASSES
+    """The reductions that go over a row twice, as the renderer writes them."""
 
     @property
     def op(self) -> str:
@@ -65,7 +67,7 @@ class Step:
     @property
     def is_two_pass(self) -> bool:
         """Whether it is a reduction that goes over the row twice; `time` is the second pass."""
-        return self.op == "reduce" and self.stmt.attrs[0] in TWO_PASSES
+        return self.op == "reduce" and self.stmt.attrs[0] in self.twice
 
 
 @dataclass
@@ -105,26 +107,27 @@ def plan_nests(
     keep: frozenset[int] | None = None,
     *,
     in_any_order: bool = False,
+    twice: frozenset[str] = TWO_PASSES,
 ) -> Nests:
     """Decide for each statement when it runs and what is kept.
 
     `keep` names the values to be kept beside those that must be; without it, costly ones are.
     `in_any_order` says that no storage is touched in several ways: a store need then not wait for
     what stands above it, unless a later pass reads elements that it may have overwritten.
+    `twice` names the reductions that the renderer makes in two passes.
     """
-    found = _planned(body, storage_of, keep, in_any_order)
+    found = _planned(_steps(body, storage_of, twice), body, keep, in_any_order)
     if in_any_order and _overwrites_early(found):
-        return _planned(body, storage_of, keep, False)
+        return _planned(_steps(body, storage_of, twice), body, keep, False)
     return found
 
 
 def _planned(
+    steps: list[Step],
     body: Body,
-    storage_of: Callable[[str], str],
     keep: frozenset[int] | None,
     in_any_order: bool,
 ) -> Nests:
-    steps = _steps(body, storage_of)
     _assign_times(steps, frozenset(body.reduce.vars), in_any_order)
     passes = _passes(steps, frozenset(body.reduce.vars))
     _keep_overwritten(steps, passes, frozenset(body.reduce.vars))
@@ -174,14 +177,16 @@ def statement_loops(body: Body) -> list[frozenset[Symbol]]:
 # ------------------------------------------------------------------------------------ steps
 
 
-def _steps(body: Body, storage_of: Callable[[str], str]) -> list[Step]:
+def _steps(
+    body: Body, storage_of: Callable[[str], str], twice: frozenset[str] = TWO_PASSES
+) -> list[Step]:
     steps: list[Step] = []
     home: dict[int, int] = {}
     reduce_vars = frozenset(body.reduce.vars)
     varies: dict[int, frozenset[Symbol]] = {}
     counter = 0
     for position, stmt in enumerate(body.stmts):
-        step = Step(position, counter, stmt)
+        step = Step(position, counter, stmt, twice=twice)
         counter = _look(stmt, step, counter, home, varies, reduce_vars, storage_of)
         used = {home[n] for n in operands_of(stmt)} - {position}
         step.uses = tuple(sorted(used))

@@ -7,6 +7,7 @@ does not exist (masked points) counts as what adds nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from treadle.codegen.triton.types import converted, held, rounded
@@ -96,7 +97,22 @@ class CombiningReducer(Reducer):
 
     @property
     def _held(self) -> str:
+        if self._narrow is not None:
+            return "tl.float32"
         return "tl.int32" if self.to is DType.BOOL else held(self.to)
+
+    @cached_property
+    def _narrow(self) -> int | None:
+        """For a sum of f32 in f64, the value as f32: tiles are added up in that, then widened.
+
+        Across a tile sums go in pairs, and each point of it sees no more than a block of terms.
+        """
+        if self.kind != "sum" or self.to is not DType.F64:
+            return None
+        made = self.w.made.get(self.stmt.args[0])
+        if made is None or made.op != "cast" or self.w.type_of(made.args[0]) is not DType.F32:
+            return None
+        return made.args[0] if self.w.terms_per_point() <= self.w.longest_block else None
 
     @property
     def _identity(self) -> str:
@@ -110,6 +126,8 @@ class CombiningReducer(Reducer):
             return f"({self.w.name_of(a)} != 0).to(tl.int32)"
         if self.kind == "dot":
             return f"{self.value(0)} * {self.value(1)}"
+        if self._narrow is not None:
+            return self.w.name_of(self._narrow)
         return f"({self.value()}).to({self._held})"
 
     def before(self, which: int) -> list[str]:
@@ -160,6 +178,8 @@ class CombiningReducer(Reducer):
             return [f"({self.acc} != 0)"]
         if self.to.is_int:
             return [f"({self.acc}).to({held(self.to)})"]
+        if self._narrow is not None:
+            return [f"({self.acc}).to(tl.float64)"]
         return [rounded(self.acc, self.to)]
 
 
@@ -279,42 +299,49 @@ class SpreadReducer(Reducer):
 
 
 class OnlineSoftmax(Reducer):
-    """The largest, then the sum of exponentials of what is below it."""
+    """The largest, and the sum of exponentials of what is below it, in one walk.
 
-    passes = 2
-
-    def __init__(self, w: TritonWriter, stmt: Stmt, number: int) -> None:
-        super().__init__(w, stmt, number)
-        self.top = CombiningReducer(w, stmt, number)
-        self.top.kind, self.top.acc = "max", f"{self.acc}_t"
+    Each point of a tile has a largest of its own and a sum below that; where a larger one turns up
+    the sum shrinks accordingly. A NaN makes both NaN.
+    """
 
     def before(self, which: int) -> list[str]:
         """Nothing seen."""
-        if which == 0:
-            return self.top.before(0)
-        return [f"{self.acc}_s = {self.full('0', held(self.to))}"]
+        return [
+            f"{self.acc}_t = {self.full(f'-{INF}', 'tl.float32')}",
+            f"{self.acc}_s = {self.full('0', 'tl.float32')}",
+        ]
 
     def at_point(self, which: int) -> list[str]:
-        """The largest, or the sum."""
-        if which == 0:
-            return self.top.at_point(0)
-        x, top = f"{self.acc}_x", f"{self.acc}_t"
-        low = f"-{INF}"
+        """A larger one or not, and what it adds."""
+        x, top, high, total = (f"{self.acc}_{k}" for k in "xths")
         return [
-            f"{x} = {self.guarded(self.value(), low)}",
-            f"{self.acc}_e = tl.where({x} == {low}, 0.0, tl.exp({x} - {top}))",
-            f"{self.acc}_s += tl.where({top} != {top}, {NAN}, {self.acc}_e)",
+            f"{x} = {self.guarded(f'({self.value()}).to(tl.float32)', f'-{INF}')}",
+            f"{high} = tl.maximum({top}, {x}, propagate_nan=tl.PropagateNan.ALL)",
+            f"{total} = {total} * {_below(top, high)} + {_below(x, high)}",
+            f"{top} = {high}",
         ]
 
     def after(self, which: int) -> list[str]:
-        """Across the tile."""
-        if which == 0:
-            return self.top.after(0)
-        return [f"{self.acc}_s = {self.across('tl.sum', f'{self.acc}_s')}"]
+        """Across the tile: the largest of all, every sum made smaller by as much."""
+        top, high, total, nan = (f"{self.acc}_{k}" for k in "thsn")
+        is_nan = f"({top} != {top}).to(tl.int32)"
+        return [
+            f"{nan} = {self.across('tl.max', is_nan)}",
+            f"{high} = {self.across('tl.max', f'tl.where({top} != {top}, -{INF}, {top})')}",
+            f"{high} = tl.where({nan} != 0, {NAN}, {high})",
+            f"{total} = {self.across('tl.sum', f'{total} * {_below(top, high)}')}",
+            f"{top} = {high}",
+        ]
 
     def results(self) -> list[str]:
         """Largest and sum."""
         return [rounded(f"{self.acc}_t", self.to), rounded(f"{self.acc}_s", self.to)]
+
+
+def _below(x: str, high: str) -> str:
+    """exp of how far x is below the largest; of nothing below nothing, 0."""
+    return f"tl.where({x} == -{INF}, 0.0, tl.exp({x} - {high}))"
 
 
 def _combine(kind: str, a: str, b: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from treadle.codegen.triton.index import TritonIndex
 from treadle.codegen.triton.ops import can_write, helpers_in, pointwise
@@ -32,6 +33,8 @@ from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.choose_gpu import choose_gpu_steps
 from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 
+TWICE = frozenset({"welford", "welford_combine"})
+"""Reductions that are written as two walks."""
 ATOMIC = {
     "atomic_add": "tl.atomic_add",
     "atomic_max": "tl.atomic_max",
@@ -86,7 +89,7 @@ class TritonWriter:
         self.is_wide = self._needs_64_bits()
         self.index = TritonIndex(self.facts, self._symbol)
         self.stages: Nests = plan_nests(
-            nest.body, program.storage_of, frozenset(), in_any_order=True
+            nest.body, program.storage_of, frozenset(), in_any_order=True, twice=TWICE
         )
 
     # -- the whole ---------------------------------------------------------------------------
@@ -227,6 +230,25 @@ class TritonWriter:
         for v, n in self.body.reduce.items():
             total = f"({total} * {self.index.write(n)} + {v.name})" if total else v.name
         return f"({total}).to(tl.int32)"
+
+    @cached_property
+    def made(self) -> dict[int, Stmt]:
+        """The statements of the top level by the number of their value."""
+        return {s.number: s.stmt for s in self.stages.steps if OPS[s.op].produces}
+
+    @property
+    def longest_block(self) -> int:
+        """How many terms may be added up in f32 one after the other."""
+        numerics = self.program.numerics
+        return numerics.block if numerics.accumulation == "blocked" else 0
+
+    def terms_per_point(self) -> int:
+        """How many terms each point of a tile adds up; more than any block if nobody knows."""
+        count = self.body.reduce.numel.value
+        points = 1
+        for a in self.plan.tiles:
+            points *= self.tile_size(a) if a.reduces else 1
+        return 1 << 62 if count is None else -(-count // points)
 
     def count_text(self) -> str:
         """How many points a reduction goes over, as an f32."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from treadle.runtime.device_memory import Role
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
@@ -25,8 +25,8 @@ MOST_RECORDINGS = 8
 """So many recordings of the same steps are kept; the one not used for longest goes first."""
 MOST_SIGHTINGS = 32
 """So many addresses that were met once are remembered."""
-FEWEST_STEPS = 3
-"""Fewer steps are launched as fast as a recording is looked up."""
+FEWEST_LAUNCHES = 3
+"""Fewer are launched as fast as a recording is looked up."""
 
 
 Work: TypeAlias = Callable[[RunMemory, Mapping[str, Any]], None]
@@ -68,6 +68,14 @@ class StepRange:
     """Allocations and steps, each allocation as late as possible."""
 
 
+class Known(NamedTuple):
+    """A recording, and what its steps leave beside memory."""
+
+    recording: Recording
+    objects: dict[str, Any]
+    absent: dict[str, Any]
+
+
 class ReplayedSteps:
     """Carries out a range of steps, from a recording wherever there is one that fits."""
 
@@ -81,7 +89,7 @@ class ReplayedSteps:
         self.slots = [at for _, at in places if at is not None]
         self.unplaced = [name for name, at in places if at is None]
         self.over = [n for k in range(steps.first, steps.last + 1) for n in tensors.ends.get(k, [])]
-        self.known: OrderedDict[object, Recording] = OrderedDict()
+        self.known: OrderedDict[object, Known] = OrderedDict()
         self.seen: OrderedDict[object, None] = OrderedDict()
         self.refused: str | None = None
         """Why nothing is recorded, once that was tried in vain."""
@@ -90,7 +98,7 @@ class ReplayedSteps:
 
     def __call__(self, memory: RunMemory) -> None:
         """Do the steps; the first time one by one, which also warms up what cannot be recorded."""
-        where = None if self.refused or memory.is_odd else self.recorder.place()
+        where = None if self.refused else self.recorder.place()
         if where is None or not self.has_run:
             _do(self.steps.both, memory)
             self.has_run = True
@@ -105,9 +113,13 @@ class ReplayedSteps:
             _do(self.steps.actions, memory)
             return
         self.known.move_to_end(key)
-        found.replay()
+        found.recording.replay()
         self.replays += 1
+        memory.objects.update(found.objects)
+        memory.tensors.update(found.absent)
         for name, tensor in copies.items():
+            if name in found.absent:
+                continue
             self.tensors.put(memory, name, tensor)
             if name in self.tensors.pools:
                 self.tensors.settle(memory, name)
@@ -118,9 +130,11 @@ class ReplayedSteps:
         held, at = memory.tensors, memory.addresses
         found = [at[k] or 0 for k in self.slots]
         found += [held[n].data_ptr() if n in held else 0 for n in self.unplaced]
+        if memory.is_odd:  # then sizes tell tensors apart, too
+            found += [n for name in self.unplaced if name in held for n in held[name].shape]
         return found
 
-    def _met_anew(self, key: object, memory: RunMemory, copies: dict[str, Any]) -> Recording | None:
+    def _met_anew(self, key: object, memory: RunMemory, copies: dict[str, Any]) -> Known | None:
         """A new recording for addresses that were met before; others are remembered."""
         if key not in self.seen:
             self.seen[key] = None
@@ -128,8 +142,10 @@ class ReplayedSteps:
                 self.seen.popitem(last=False)
             return None
         del self.seen[key]
+        inside = memory.copy()
         try:
-            found = self.recorder.record(self._work, memory.copy(), copies)
+            recording = self.recorder.record(self._work, inside, copies)
+            found = Known(recording, _plain_objects(inside.objects), _absent(inside, copies))
         except CannotRecordError as e:
             self.refused = str(e)
             return None
@@ -143,7 +159,22 @@ class ReplayedSteps:
         for name, tensor in copies.items():
             if name not in memory.tensors:
                 raise CannotRecordError(f"'{name}' has no tensor that could be copied")
-            tensor.copy_(memory.tensors[name])
+            if memory.tensors[name] is not None:
+                tensor.copy_(memory.tensors[name])
+
+
+def _absent(memory: RunMemory, copies: Mapping[str, Any]) -> dict[str, Any]:
+    """Results that a call left out, though it had promised them."""
+    held = memory.tensors
+    return {name: None for name in copies if name in held and held[name] is None}
+
+
+def _plain_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """What calls gave beside tensors; it must be the same at every replay."""
+    for name, value in objects.items():
+        if not isinstance(value, int | float | str | None):
+            raise CannotRecordError(f"'{name}' is a {type(value).__name__}, which may change")
+    return dict(objects)
 
 
 def names_of(plan: LaunchPlan, first: int, last: int) -> list[str]:

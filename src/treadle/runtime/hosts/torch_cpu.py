@@ -23,7 +23,7 @@ from treadle.ir.program import Program
 from treadle.runtime.device_memory import DeviceMemory
 from treadle.runtime.hosts.cuda_graphs import CudaRecorder
 from treadle.runtime.hosts.numpy import CompiledProgram
-from treadle.runtime.hosts.recorded_steps import FEWEST_STEPS, Recorder, ReplayedSteps, StepRange
+from treadle.runtime.hosts.recorded_steps import FEWEST_LAUNCHES, Recorder, ReplayedSteps, StepRange
 from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host
 from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
@@ -266,8 +266,16 @@ class Bound:
         if self.runner.recorder is None or self.runner.signature.objects:
             return  # objects may be others next time: a recording would not notice
         for one in self.plan.recordings:
-            if one.last - one.first + 1 >= FEWEST_STEPS:
+            steps = self.plan.steps[one.first : one.last + 1]
+            if sum(map(self._launches_of, steps)) >= FEWEST_LAUNCHES:
                 yield one.first, one.last
+
+    def _launches_of(self, step: Step) -> int:
+        """How many launches a step takes."""
+        kernels = self.runner.compiled.kernels
+        if isinstance(step, LaunchStep) and isinstance(kernels, TritonKernels):
+            return len(kernels.kernels[self._number[step.kernel]])
+        return 1
 
     def _recorded(self, first: int, last: int) -> Action:
         recorder = self.runner.recorder

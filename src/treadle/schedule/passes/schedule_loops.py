@@ -15,9 +15,10 @@ from treadle.index import hint
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
-from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, programs_of
+from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_rows, programs_of
 from treadle.kernel.cooperate import FEWEST_POINTS, cooperate
 from treadle.kernel.fission import fission
+from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
 
@@ -91,7 +92,15 @@ class _Scheduling:
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
             return nests
-        return [part for one in nests for part in self._shared_out(one)]
+        return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
+
+    def _in_one_walk(self, nest: Nest) -> Nest:
+        """Long rows, whose softmax would walk through memory once more."""
+        if keeps_rows(nest.body) or hint(nest.body.domain.numel) < BUSY_PROGRAMS // 4:
+            return nest  # it is read once, or rows are cut into chunks
+        body = with_online_sums(nest.body, self.program.by_name)
+        self.changed = self.changed or body is not nest.body
+        return replace(nest, body=body)
 
     def _shared_out(self, nest: Nest) -> list[Nest]:
         """A reduction of few results as chunks for many programs, and what puts them together."""

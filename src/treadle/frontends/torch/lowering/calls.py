@@ -405,11 +405,26 @@ def _has_effects(node: Any) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return isinstance(target, torch._ops.HigherOrderOperator)
-    if torch.Tag.nondeterministic_seeded in target.tags:
+    if draws_numbers(node):
         return True
     if target.namespace == "aten" and not target._schema.returns:
         return True
     return not is_torchs(target)
+
+
+def draws_numbers(node: Any) -> bool:
+    """Whether a call draws random numbers; attention that drops nothing does not."""
+    target = node.target
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    arguments = target._schema.arguments
+    for position, one in enumerate(arguments):
+        if one.name == "dropout_p":
+            default = one.default_value if one.has_default_value() else None
+            given = node.args[position] if position < len(node.args) else default
+            share = node.kwargs.get("dropout_p", given)
+            return not (isinstance(share, int | float) and share == 0)
+    return True
 
 
 def target_name(target: Any) -> str:

@@ -171,12 +171,26 @@ def _variance(
     """(variance, mean) in the type of v."""
     less = 1.0 if correction is None else float(correction)
     zero = k.constant(0.0, v.dtype)
-    average, squares, _ = k.reduce_by("welford", v)
     count = counted(k, x, dims, v.dtype)
+    if _are_short_rows(x, dims):
+        # A row is at hand twice, and plain sums are made in parts where welford is not.
+        average = k.sum(v) / count
+        away = v - average
+        return k.sum(away * away) / k.maximum(count - less, zero), average
+    average, squares, _ = k.reduce_by("welford", v)
     if not _has_elements(x, dims):
         # The mean of nothing: welford says 0 there, eager mode says NaN.
         average = k.where(k.eq(count, zero), k.constant(math.nan, v.dtype), average)
     return squares / k.maximum(count - less, zero), average
+
+
+def _are_short_rows(x: Tensor, dims: Sequence[int]) -> bool:
+    """Whether the last dimensions are combined, and what lies there is short enough to be kept."""
+    last = range(len(x.sizes) - len(dims), len(x.sizes))
+    count = 1
+    for d in dims:
+        count *= x.sizes[d].value or 0
+    return sorted(dims) == list(last) and 0 < count <= LONGEST_ROW and len(dims) < len(x.sizes)
 
 
 def _has_elements(x: Tensor, dims: Sequence[int]) -> bool:
@@ -194,6 +208,9 @@ def _moments(
 
     results = len(c.val) if isinstance(c.val, list | tuple) else 1
     return reduced(c, x, dims, combine, results)
+
+
+LONGEST_ROW = 16384
 
 
 @lowers("aten.var.correction")
