@@ -52,6 +52,8 @@ class LibraryCall:
     """(position among the results, name, whether it is an object rather than a buffer)."""
     into: Callable[..., Any] | None = None
     """The form that writes its one result into memory it is given, with the same arithmetic."""
+    into_any: bool = False
+    """Whether that memory may lie in any way, rather than row by row without gaps."""
     keeps_arguments: bool = False
     """Whether it may look at its arguments after it returned."""
     moves_arguments: bool = False
@@ -65,7 +67,8 @@ class LibraryCall:
         names = [name for _, name, is_object in self.results if is_object]
         names += list(held_in([*self.args, *self.kwargs.values()]))
         is_told = self.into is not None and self.is_single
-        results = ResultsAre.WHERE_TOLD_IF_PLAIN if is_told else ResultsAre.ALLOCATED
+        told = ResultsAre.WHERE_TOLD if self.into_any else ResultsAre.WHERE_TOLD_IF_PLAIN
+        results = told if is_told else ResultsAre.ALLOCATED
         return CallFacts(results, self.keeps_arguments, tuple(dict.fromkeys(names)))
 
 

@@ -147,7 +147,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     has_effects = (
         _has_effects(node) or has_objects or any(is_object for _, _, is_object in call.results)
     )
-    _note_memory(call)
+    _note_memory(call, node)
     add = graph.builder.extern
     if _is_collective(node) and not any(is_object for _, _, is_object in call.results):
         graph.under_way.update(writes, mutates)
@@ -168,13 +168,15 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     return values[0] if is_single else type(val)(values) if type(val) is list else tuple(values)
 
 
-def _note_memory(call: LibraryCall) -> None:
+def _note_memory(call: LibraryCall, node: Any) -> None:
     """Say what a call does with the memory of its arguments and results."""
     function = call.function
     is_plain = is_plain_aten(function) and not sees_storage(function)
     call.keeps_arguments = not is_plain or any(is_object for _, _, is_object in call.results)
     call.moves_arguments = moves(function)
     call.into = WRITES_WHERE_TOLD.get(function) if call.is_single else None
+    if function is aten.convolution.default and node.meta["val"].is_cuda and node.args[2] is None:
+        call.into, call.into_any = _convolve_into, True
 
 
 def is_plain_aten(function: Any) -> bool:
@@ -318,6 +320,32 @@ def wait_for(tensor: Any) -> Any:
     return torch.ops._c10d_functional.wait_tensor.default(tensor)
 
 
+def _convolve_into(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *,
+    out: Any,
+) -> None:
+    """A convolution that writes into memory it is given, if the library it goes to can do that."""
+    rest = (stride, padding, dilation, transposed, output_padding, groups)
+    if bias is None and not transposed:
+        backend = torch._C._select_conv_backend(x, weight, None, *rest, None)
+        if backend is torch._C._ConvBackend.Cudnn:
+            own = torch.backends.cudnn
+            flags = (own.benchmark, own.deterministic, own.allow_tf32)
+            where = (padding, stride, dilation, groups)
+            aten.cudnn_convolution.out(x, weight, *where, *flags, out=out)
+            return
+    out.copy_(aten.convolution.default(x, weight, bias, *rest))
+
+
 aten = torch.ops.aten
 WRITES_WHERE_TOLD: Mapping[Any, Any] = {
     aten.mm.default: aten.mm.out,
@@ -348,6 +376,8 @@ def _result(graph: GraphLowering, node: Any, val: Any, holes: Holes) -> tuple[An
     """The value of one result and the buffer or object it is known by."""
     if val is None and not (node.users and "val" not in node.meta):
         return None, None
+    if type(val) in (int, float, bool) and is_plain_aten(node.target):
+        return val, None  # a length that attention tells its backward: what was captured is what is
     if graph.is_representable(val) and mutated_arguments(node):
         return graph.value(mutated_arguments(node)[0]), None
     views = _shown_by(node, val)
