@@ -336,10 +336,11 @@ def _convolve_into(
     """A convolution that writes into memory it is given, if the library it goes to can do that."""
     rest = (stride, padding, dilation, transposed, output_padding, groups)
     if bias is None and not transposed:
-        backend = torch._C._select_conv_backend(x, weight, None, *rest, None)
-        if backend is torch._C._ConvBackend.Cudnn:
-            own = torch.backends.cudnn
-            flags = (own.benchmark, own.deterministic, own.allow_tf32)
+        own: Any = torch._C
+        backend = own._select_conv_backend(x, weight, None, *rest, None)
+        if backend == own._ConvBackend.Cudnn:
+            library = torch.backends.cudnn
+            flags = (library.benchmark, library.deterministic, library.allow_tf32)
             where = (padding, stride, dilation, groups)
             aten.cudnn_convolution.out(x, weight, *where, *flags, out=out)
             return
