@@ -98,7 +98,8 @@ class _Scheduling:
         """Long rows, whose softmax would walk through memory once more."""
         if keeps_rows(nest.body) or hint(nest.body.domain.numel) < BUSY_PROGRAMS // 4:
             return nest  # it is read once, or rows are cut into chunks
-        body = with_online_sums(nest.body, self.program.by_name)
+        program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
+        body = with_online_sums(nest.body, program.by_name)
         self.changed = self.changed or body is not nest.body
         return replace(nest, body=body)
 
