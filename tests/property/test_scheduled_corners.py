@@ -205,3 +205,47 @@ launch k on cpu loop {
     assert compiled.is_compiled
     x = np.linspace(-3, 3, 64, dtype=np.float32)
     assert np.allclose(compiled.run({"x": x})["y"], np.exp(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["f32", "i32", "bf16", "f64"])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (17, 100), (130, 33), (16, 80)])
+def test_tiles_are_turned_whatever_their_edges(kind: str, rows: int, columns: int) -> None:
+    """Blocks are turned by shuffles; what is left of them at the edges goes one by one."""
+    program = program_of(
+        {"x": f"{kind}[{columns}, {rows}]", "z": f"{kind}[{rows}, {columns}]"},
+        {"y": f"{kind}[{rows}, {columns}]"},
+        f"""loop body on cpu for i in {rows}, j in {columns} {{
+  %0 = load x[i + {rows}*j]
+  %1 = load z[{columns}*i + j]
+  %2 = add %0, %1
+  store y[{columns}*i + j] = %2
+}}
+""",
+    )
+    (nest,) = nests_of(program)
+    assert any(isinstance(s, StageLoad) for s in nest.schedule)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 23, 64, 100])
+def test_a_choice_between_calls_is_right_at_every_length(length: int) -> None:
+    """One side of a choice calls a function on vectors; NaN and infinities go through both."""
+    program = program_of(
+        {"x": f"f32[3, {length}]"},
+        {"y": f"f32[3, {length}]", "s": "f32[3]"},
+        f"""loop body on cpu for i in 3 reduce r in {length} {{
+  %0 = load x[{length}*i + r]
+  %1 = constant 0.0 f32
+  %2 = gt %0, %1
+  %3 = exp %0
+  %4 = tanh %0
+  %5 = where %2, %3, %4
+  store y[{length}*i + r] = %5
+  %6 = sigmoid %0
+  %7 = reduce sum %6
+  store s[i] = %7
+}}
+""",
+    )
+    values = np.linspace(-100, 100, 3 * length, dtype=np.float32).reshape(3, length)
+    values.flat[0], values.flat[1], values.flat[2] = np.nan, np.inf, -np.inf
+    stay_within(program, {}, {"x": values})

@@ -23,8 +23,11 @@ ROOT = HERE.parents[2]
 TEXT = files("treadle.codegen.c").joinpath("fast.h").read_text("utf-8")
 MACHINES = {
     "this one": (),
+    "one with vectors of 8": ("-march=haswell",),
     "one without a fused multiply and add": ("-march=x86-64",),
 }
+FORMS = ("tr_fast_", "tr_vector_")
+"""A function of one float, and the same where a loop on vectors calls it."""
 DENSE = 1021
 """One float of so many is tried by default: all exponents, and no pattern in the last bits."""
 
@@ -43,10 +46,11 @@ class Measured(NamedTuple):
     wrong: int
 
 
-def measure(folder: Path, machine: str, first: int, step: int) -> dict[str, Measured]:
+def measure(folder: Path, machine: str, first: int, step: int, form: str) -> dict[str, Measured]:
     source, program = folder / "errors.c", folder / "errors"
-    text = (HERE / "function_errors.c").read_text("utf-8")
-    source.write_text(prelude(frozenset({"fast"})) + text, "utf-8")
+    text = (HERE / "function_errors.c").read_text("utf-8").replace("tr_fast_", form)
+    helpers = {"fast", *[f"vector_{name}" for name in stated()]}
+    source.write_text(prelude(frozenset(helpers)) + text, "utf-8")
     flags = [*FLAGS, *FAST_FLAGS, *MACHINES[machine], "-O2"]
     subprocess.run(["cc", *flags, str(source), "-o", str(program), *LIBRARIES], check=True)
     ran = subprocess.run([program, str(first), str(step)], check=True, capture_output=True)
@@ -77,15 +81,43 @@ def test_each_function_states_its_error() -> None:
 
 @needs_compiler
 @machines
-def test_errors_are_as_stated(machine: str, tmp_path: Path) -> None:
-    check(measure(tmp_path, machine, 0, DENSE))
+@pytest.mark.parametrize("form", FORMS)
+def test_errors_are_as_stated(machine: str, form: str, tmp_path: Path) -> None:
+    check(measure(tmp_path, machine, 0, DENSE, form))
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="forms of x86-64")
+def test_loops_that_choose_between_calls_run_on_vectors(tmp_path: Path) -> None:
+    """A loop whose branch needs a function on one side only still calls it on whole vectors."""
+    text = (
+        prelude(frozenset({"fast", "vector_exp"}))
+        + """
+void each(const float *x, float *y, int64_t n)
+{
+    #pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+        const float e = tr_vector_exp(x[i]);
+        y[i] = tr_chosen_f32((uint8_t)(x[i] > 0.0f), e, x[i] * 0.5f);
+    }
+}
+"""
+    )
+    source, made = tmp_path / "each.c", tmp_path / "each.s"
+    source.write_text(text, "utf-8")
+    flags = [*FLAGS, *FAST_FLAGS, "-march=haswell", "-O3", "-fPIC", "-S"]
+    subprocess.run(["cc", *flags, str(source), "-o", str(made)], check=True)
+    if "gcc" not in subprocess.run(["cc", "-v"], capture_output=True, text=True).stderr:
+        pytest.skip("only gcc is told of functions on vectors")
+    assert re.search(r"call\s+_ZGVdN8v_tr_vector_exp", made.read_text())
 
 
 @needs_compiler
 @pytest.mark.exhaustive
 @machines
-def test_errors_are_as_stated_for_all_floats(machine: str, tmp_path: Path) -> None:
-    check(measure(tmp_path, machine, 0, 1))
+@pytest.mark.parametrize("form", FORMS)
+def test_errors_are_as_stated_for_all_floats(machine: str, form: str, tmp_path: Path) -> None:
+    check(measure(tmp_path, machine, 0, 1, form))
 
 
 # ----------------------------------------------------------------------------------- fits
@@ -94,9 +126,9 @@ def test_errors_are_as_stated_for_all_floats(machine: str, tmp_path: Path) -> No
 def coefficients(function: str, variable: str) -> list[float]:
     """The coefficients of a polynomial in fast.h from the constant up."""
     (text,) = re.findall(
-        rf"tr_fast_{function}\(float x\)\n(.*?)^\}}", TEXT, re.DOTALL | re.MULTILINE
+        rf"TR_NAME\({function}\)\(TR_F x\)\n(.*?)^\}}", TEXT, re.DOTALL | re.MULTILINE
     )
-    first = re.findall(rf"float {variable} = (\S+)f;", text)
+    first = re.findall(rf"TR_F {variable} = TR_ALL\((\S+)f\);", text)
     others = re.findall(rf"{variable} = {variable} \* \w+ ([+-]) (\S+)f;", text)
     return [number(sign + word) for sign, word in reversed([("", *first), *others])]
 

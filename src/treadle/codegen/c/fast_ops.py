@@ -15,14 +15,24 @@ from treadle.ir.types import DType
 from treadle.ir.typing import ValueType, as_float, promote_all
 
 FAST: Mapping[str, tuple[str, float]] = {
-    "exp": ("tr_fast_exp({a})", 1.1),
-    "log": ("tr_fast_log({a})", 1.0),
-    "tanh": ("tr_fast_tanh({a})", 5.5),
-    "erf": ("tr_fast_erf({a})", 6.0),
-    "sigmoid": ("tr_fast_sigmoid({a})", 2.6),
+    "exp": ("{f}({a})", 1.1),
+    "log": ("{f}({a})", 1.0),
+    "tanh": ("{f}({a})", 5.5),
+    "erf": ("{f}({a})", 6.0),
+    "sigmoid": ("{f}({a})", 2.6),
     "rsqrt": ("(1.0f / sqrtf({a}))", 1.5),
 }
 """Operation -> how it is written in float, and its largest error in ulp."""
+VECTOR = "vector_"
+"""How the helpers are called that give a function of fast.h its forms on vectors (vectors.h)."""
+
+
+def fast_call(function: str, helpers: set[str] | None) -> str:
+    """The name of a function of fast.h: on vectors if helpers can be asked for, else of one."""
+    if helpers is None:
+        return f"tr_fast_{function}"
+    helpers.add(f"{VECTOR}{function}")
+    return f"tr_vector_{function}"
 
 
 def fast_pointwise(
@@ -31,8 +41,12 @@ def fast_pointwise(
     types: Sequence[DType],
     result: ValueType,
     numerics: Numerics,
+    helpers: set[str] | None = None,
 ) -> tuple[str, ...]:
-    """C expressions for the results of an operation, as exact as the numerics ask for."""
+    """C expressions for the results of an operation, as exact as the numerics ask for.
+
+    Where a loop that runs on vectors calls unconditionally, `helpers` notes what it calls.
+    """
     text, error = FAST.get(op, ("", 0.0))
     common = as_float(promote_all(list(types)))
     if not text or error > numerics.function_ulps or common is DType.F64:
@@ -40,4 +54,5 @@ def fast_pointwise(
     assert isinstance(result, DType), f"{op} has one result"
     operands = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
     fits = [o if o.isidentifier() else f"({o})" for o in operands]
-    return (rounded(text.format(**dict(zip("abc", fits, strict=False))), result),)
+    function = fast_call(op, helpers) if "{f}" in text else ""
+    return (rounded(text.format(f=function, **dict(zip("abc", fits, strict=False))), result),)

@@ -182,14 +182,15 @@ def _spread(r: Request, mean: str, m2: str | None, weight: str | None) -> Partia
 def _online_softmax(r: Request) -> PartialReduction:
     a, x, t = r.name, f"{r.name}_x", held(r.to)
     top = _extreme("max")(Request(r.values, r.types, r.to, f"{a}_top", r.position, r.length))
-    exp = "exp" if r.to is DType.F64 else "tr_fast_exp"
+    exp = "exp" if r.to is DType.F64 else r.exp
 
     def second(n: Names) -> tuple[str, ...]:
-        weight = f"{x} == -INFINITY ? 0 : {exp}({x} - {n(f'{a}_most')})"
-        most = n(f"{a}_most")
+        most, weight = n(f"{a}_most"), f"{a}_weight"
         return (
             f"const {t} {x} = {r.operand()};",
-            f"{n(f'{a}_sum')} += {most} != {most} ? ({t})NAN : ({t})({weight});",
+            # Called at every point, so that the loop can run on vectors.
+            f"const {t} {weight} = {exp}({x} - {most});",
+            f"{n(f'{a}_sum')} += {most} != {most} ? ({t})NAN : {x} == -INFINITY ? 0 : {weight};",
         )
 
     first = PartialWalk(

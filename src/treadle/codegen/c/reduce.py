@@ -45,6 +45,8 @@ class Request:
     """The place in the row, counted over all reduction loops."""
     length: str = "0"
     """How many points the reduction goes over."""
+    exp: str = "tr_fast_exp"
+    """The exponential in float, where parts may be combined."""
 
     def operand(self, k: int = 0) -> str:
         """Operand `k` converted to the type of the result."""

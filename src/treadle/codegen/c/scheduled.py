@@ -29,11 +29,11 @@ from dataclasses import dataclass
 
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame
-from treadle.codegen.c.fast_ops import fast_pointwise
+from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction, PartialWalk, State
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.tiles import Tiles
-from treadle.codegen.c.types import held
+from treadle.codegen.c.types import converted, held
 from treadle.index import Expr, Kind, Symbol
 from treadle.ir.body import COMBINING, Stmt
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
@@ -67,6 +67,7 @@ class ScheduledWriter(BodyWriter):
         self._scope: set[int | str] = set()
         self._laned: set[str] = set()
         self._lane_block: CodeBlock | None = None
+        self._vector_block: CodeBlock | None = None
         super().__init__(operation, nest.body, frame, top)
         self.tiles = Tiles(self)
         frame.helpers.add("fast")
@@ -80,7 +81,30 @@ class ScheduledWriter(BodyWriter):
         self, op: str, values: Sequence[str], types: Sequence[DType], result: ValueType
     ) -> tuple[str, ...]:
         """C expressions for the results of an operation, as exact as the program asks for."""
-        return fast_pointwise(op, values, types, result, self.program.numerics)
+        helpers = self.frame.helpers if self.is_on_vectors else None
+        if op == "where" and helpers is not None and result is DType.F32 and self._calls_here():
+            return (self._chosen(values, types),)
+        return fast_pointwise(op, values, types, result, self.program.numerics, helpers)
+
+    def _calls_here(self) -> bool:
+        """Whether the loop that is being written calls functions on vectors."""
+        return any("tr_vector_" in p for p in self.loops.innermost.parts if isinstance(p, str))
+
+    def _chosen(self, values: Sequence[str], types: Sequence[DType]) -> str:
+        """One of two values by its bits.
+
+        A compiler that sees a branch moves a call into it that only one side needs, and then
+        cannot run the loop on vectors any more.
+        """
+        one, other = (
+            converted(v, t, DType.F32) for v, t in zip(values[1:], types[1:], strict=True)
+        )
+        return f"tr_chosen_f32({values[0]}, {one}, {other})"
+
+    @property
+    def is_on_vectors(self) -> bool:
+        """Whether what is written now is done at every point of a loop that runs on vectors."""
+        return self._vector_block is not None and self.loops.innermost is self._vector_block
 
     # -- the loops -------------------------------------------------------------------------
     def write(self) -> None:
@@ -143,23 +167,28 @@ class ScheduledWriter(BodyWriter):
             self.loops.innermost.add(f"#pragma omp simd{clauses}")
         if a.part is AxisPart.WHOLE:
             self.loops.push(a.loop, name, extent)
-            return self.loops.innermost
+            return self._opened(a)
         if a.part is AxisPart.BLOCKS:
             start = f"{name}_b"
             block = self.loops.open(
                 f"for (int64_t {start} = 0; {start} < {extent}; {start} += {a.size})"
             )
-            if not self._divides(a):
+            if not self.divides(a):
                 block.head.append(f"const int64_t {name}_c = tr_min({a.size}, {extent} - {start});")
             return block
         lane = f"{name}_l"
-        count = str(a.size) if self._divides(a) else f"{name}_c"
+        count = str(a.size) if self.divides(a) else f"{name}_c"
         opening = f"for (int64_t {lane} = 0; {lane} < {count}; ++{lane})"
         block = self.loops.open(opening, a.loop, name)
         block.head.append(f"const int64_t {name} = {name}_b + {lane};")
+        return self._opened(a)
+
+    def _opened(self, a: Axis) -> CodeBlock:
+        block = self.loops.innermost
+        self._vector_block = block if a.binding is Binding.VECTOR else None
         return block
 
-    def _divides(self, a: Axis) -> bool:
+    def divides(self, a: Axis) -> bool:
         """Whether every block is full."""
         extent = dict(self.body.space.items())[a.loop].value
         return extent is not None and extent % a.size == 0
@@ -295,8 +324,11 @@ class ScheduledWriter(BodyWriter):
             values = [f"v{a}" for a in stmt.args]
             types = [self.type_of(a) for a in stmt.args]
             length = self.row_length()
-            request = Request(values, types, to, f"a{step.number}", self.position(), length)
-            found = self._partials[step.number] = PARTIAL[str(stmt.attr("kind"))](request)
+            kind = str(stmt.attr("kind"))
+            calls = self.plan.vector is not None and kind == "online_softmax"
+            exp = fast_call("exp", self.frame.helpers if calls else None)
+            request = Request(values, types, to, f"a{step.number}", self.position(), length, exp)
+            found = self._partials[step.number] = PARTIAL[kind](request)
         which = 0 if one.time == first_pass(step) else 1
         return Acting(step, found.walks[which], which == len(found.walks) - 1)
 

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING
 from treadle.codegen.c.types import STORED, loaded
 from treadle.index import Expr, coefficient
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding
+from treadle.ir.types import DType
 from treadle.kernel.stages import Step
 
 if TYPE_CHECKING:
     from treadle.codegen.c.scheduled import ScheduledWriter
+
+
+BLOCK = 16
+"""Elements along a side of a block that is turned at once."""
+TURNED = frozenset({DType.F32, DType.I32})
+"""Types of 32 bits, that blocks of can be turned."""
+ALWAYS = "1"
 
 
 class Tiles:
@@ -48,11 +56,45 @@ class Tiles:
             return 1 << 60 if found is None or found.value is None else abs(found.value)
 
         order = sorted(self.axes, key=stride, reverse=True)
+        is_whole = self._turn(step.number, name, e) if w.types[step.number] in TURNED else ""
+        if is_whole == ALWAYS:
+            return
+        if is_whole:
+            w.loops.open("else")
         for a in order:
             w.open_axis(replace(a, binding=Binding.SERIAL))
         text, _ = w.place(e)
         w.loops.innermost.add(f"t{step.number}[{self._at()}] = {w.frame.pointer(name)}[{text}];")
-        w.loops.pop(len(order))
+        w.loops.pop(len(order) + bool(is_whole))
+
+    def _turn(self, number: int, name: str, e: Expr) -> str:
+        """Fill a tile by turning blocks of it; gives the condition, nothing if it cannot be."""
+        w = self.w
+        if len(self.axes) != 2 or any(a.size % BLOCK for a in self.axes):
+            return ""
+        _, along = self.axes
+        steps = [coefficient(e, a.loop) for a in self.axes]
+        if steps[0] is None or steps[0].value != 1 or steps[1] is None:
+            return ""
+        names = [w._loop_names[a.loop] for a in self.axes]
+        short = [
+            f"{n}_c == {a.size}" for n, a in zip(names, self.axes, strict=True) if not w.divides(a)
+        ]
+        condition = " && ".join(short)
+        places = [f"{n}_t" for n in names]
+        w.loops.open(f"if ({condition})" if condition else "")
+        for place, n, a in zip(places, names, self.axes, strict=True):
+            opening = f"for (int64_t {place} = 0; {place} < {a.size}; {place} += {BLOCK})"
+            w.loops.open(opening, a.loop, f"({n}_b + {place})")
+        text, _ = w.place(e)
+        tile = f"t{number} + {places[0]} * {along.size} + {places[1]}"
+        apart = w.index.write(steps[1])
+        w.loops.innermost.add(
+            f"tr_turn({w.frame.pointer(name)} + {text}, {apart}, {tile}, {along.size});"
+        )
+        w.loops.pop(3)
+        w.frame.helpers.add("turn")
+        return condition or ALWAYS
 
     def element(self, number: int) -> str | None:
         """The value of a load that went through a tile; None if it did not."""

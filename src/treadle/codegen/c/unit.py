@@ -10,9 +10,11 @@ the host can make library calls in between; the result is 0, or 1 with `error` f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
+from treadle.codegen.c.fast_ops import VECTOR
 from treadle.codegen.c.kernel import write_kernel
 from treadle.codegen.c.sites import LONGEST_POINT, RECORD, Site, Sites
 from treadle.codegen.host import HostProgram, KernelSource
@@ -30,6 +32,8 @@ FAST_FLAGS = (
 )
 """What scheduled loops are compiled with besides: they promise less, see `ir.numerics`."""
 LIBRARIES = ("-lm",)
+LANES = (4, 8, 16)
+"""Floats in a vector, for which functions of fast.h are written."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,30 @@ def write_unit(host: HostProgram) -> Unit:
 
 def prelude(helpers: frozenset[str] = frozenset()) -> str:
     """The helpers generated code stands on, with the optional parts asked for."""
-    names = ["prelude", *[part for part in ("special", "sort", "fast") if part in helpers]]
-    folder = files("treadle.codegen.c")
-    return "\n".join([folder.joinpath(f"{name}.h").read_text("utf-8") for name in names])
+    parts = ["prelude", *[part for part in ("special", "sort", "turn") if part in helpers]]
+    texts = [_header(name) for name in parts]
+    if "fast" in helpers:
+        texts += [_header("lanes_1"), _header("fast")]
+    wanted = sorted(name for name in helpers if name.startswith(VECTOR))
+    if wanted:
+        texts += [_header("vectors"), *_on_vectors()]
+        texts += [f"TR_VECTOR_FUNCTION({name.removeprefix(VECTOR)})" for name in wanted]
+    return "\n".join(texts)
+
+
+def _on_vectors() -> Iterator[str]:
+    """The functions of fast.h again for each length of a vector, where the machine has it."""
+    yield "#ifdef TR_HAS_VECTORS"
+    for lanes in LANES:
+        yield "#ifdef __AVX512F__" if lanes > 8 else "#if 1"
+        yield _header("lanes_n").replace("$n", str(lanes))
+        yield _header("fast")
+        yield "#endif"
+    yield "#endif"
+
+
+def _header(name: str) -> str:
+    return files("treadle.codegen.c").joinpath(f"{name}.h").read_text("utf-8")
 
 
 def _entry(host: HostProgram, kernels: tuple[KernelSource, ...], storages: tuple[str, ...]) -> str:

@@ -39,8 +39,12 @@ typedef struct {
     int64_t inputs, owned, checked, results;
     const int64_t *positions; /* of inputs (-1: a constant), of owned ones, of those only checked */
     object **constants, **sizes, **strides; /* sizes and strides: of inputs, then of checked ones */
-    object *none, *check, *is_neg, *data_ptr, *handle_of, *steal;
-    object *is_free, *modes; /* may be missing */
+    object *none, *check, *is_neg, *data_ptr, *handle_of, *steal, *storage, *nbytes;
+    object *modes; /* may be missing */
+    int64_t pools, alignment;
+    const int64_t *pool; /* which inputs others will lie in */
+    const int64_t *whole; /* for each of these: the bytes its storage must have, or -1 */
+    const int64_t *reach; /* bytes that inputs, then those only checked, reach over */
 } record;
 
 /* Whether a tensor lies as the plan expects. */
@@ -56,6 +60,41 @@ static int lies(const record *r, object *tensor, int64_t k)
     return !negative;
 }
 
+/* What a method without arguments gives as a number; -1 if it fails. */
+static int64_t asked_number(object *one, object *method)
+{
+    object *found = call_method(one, method, NULL);
+    if (!found) { clear_error(); return -1; }
+    int64_t number = as_number(found);
+    decref(found);
+    return number;
+}
+
+/* Whether nobody else looks at the memory of inputs that others will lie in. */
+static int are_free(const record *r, object *given, const int64_t *addresses)
+{
+    int64_t all = r->inputs + r->checked, places[all + 1];
+    const int64_t *unseen = r->positions + r->inputs + r->owned;
+    for (int64_t k = 0; k < r->inputs; ++k) places[k] = addresses[k];
+    for (int64_t k = 0; k < r->checked; ++k) {
+        places[r->inputs + k] = asked_number(list_item(given, unseen[k]), r->data_ptr);
+    }
+    for (int64_t p = 0; p < r->pools; ++p) {
+        int64_t own = r->pool[p], start = places[own], end = start + r->reach[own];
+        if (start % r->alignment) return 0;
+        for (int64_t k = 0; k < all; ++k)
+            if (k != own && places[k] < end && start < places[k] + r->reach[k]) return 0;
+        if (r->whole[p] < 0) continue;
+        object *tensor = list_item(given, r->positions[own]);
+        object *storage = call_method(tensor, r->storage, NULL);
+        if (!storage) { clear_error(); return 0; }
+        int64_t bytes = asked_number(storage, r->nbytes);
+        decref(storage);
+        if (bytes != r->whole[p]) return 0;
+    }
+    return 1;
+}
+
 static int take(const record *r, object *given, int64_t *addresses)
 {
     const int64_t *at = r->positions;
@@ -63,10 +102,8 @@ static int take(const record *r, object *given, int64_t *addresses)
         object *tensor = at[k] < 0 ? r->constants[k] : list_item(given, at[k]);
         if (!tensor) { clear_error(); return 0; }
         if (at[k] >= 0 && !lies(r, tensor, k)) return 0;
-        object *address = call_method(tensor, r->data_ptr, NULL);
-        if (!address) { clear_error(); return 0; }
-        addresses[k] = as_number(address);
-        decref(address);
+        addresses[k] = asked_number(tensor, r->data_ptr);
+        if (addresses[k] < 0) return 0;
     }
     at += r->inputs + r->owned;
     for (int64_t k = 0; k < r->checked; ++k) {
@@ -77,10 +114,11 @@ static int take(const record *r, object *given, int64_t *addresses)
     return 1;
 }
 
-static int asked(object *function, object *argument)
+/* Whether some mode of torch's wants to see every call. */
+static int has_modes(const record *r)
 {
-    object *found = call(function, argument, NULL);
-    if (!found) { clear_error(); return -1; }
+    object *found = call(r->modes, NULL);
+    if (!found) { clear_error(); return 1; }
     int truth = is_true(found);
     decref(found);
     return truth;
@@ -90,8 +128,8 @@ object *treadle_enter(object *self, object *given)
 {
     const record *r = capsule_pointer(self, NULL);
     int64_t addresses[r->inputs + r->owned + 1], results[r->results + 1];
-    int ready = !r->modes || asked(r->modes, NULL) == 0;
-    ready = ready && take(r, given, addresses) && (!r->is_free || asked(r->is_free, given) == 1);
+    int ready = !r->modes || !has_modes(r);
+    ready = ready && take(r, given, addresses) && (!r->pools || are_free(r, given, addresses));
     if (!ready) { incref(r->none); return r->none; }
     for (int64_t k = 0; k < r->owned; ++k) {
         int64_t at = r->positions[r->inputs + k];

@@ -10,11 +10,9 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import torch
 
 from treadle.codegen.c.unit import ERROR_LENGTH
 from treadle.codegen.host_c.render import (
@@ -27,15 +25,15 @@ from treadle.codegen.host_c.render import (
 )
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared, why_not_compiled
-from treadle.memory.from_program import CPU_ALIGNMENT
+from treadle.ir.placed_layout import PlacedLayout
 from treadle.runtime.hosts.torch_c_enter import Entering, Entrance
 from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tensors_from
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
 from treadle.runtime.hosts.torch_memory import RunMemory
-from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret, storage_key
+from treadle.runtime.hosts.torch_tensors import as_elements, reinterpret
 from treadle.runtime.kernels import Kernels
 from treadle.runtime.launch_plan import CallStep, Step
-from treadle.runtime.signature import TensorResult
+from treadle.runtime.signature import ObjectResult, TensorResult
 
 if TYPE_CHECKING:
     from treadle.runtime.hosts.torch_cpu import Bound
@@ -132,11 +130,11 @@ class CHost:
         self._table = (ctypes.c_int64 * len(table))(*table)
         signature = bound.runner.signature
         self._positions = {name: k for k, name in signature.tensors}
-        self._pools = [self._positions[n] for n in made.pools_of_inputs]
         self._entrance = Entrance(self._entering(), options)
         self.enter = self._entrance.enter
         """Takes the arguments; gives what C made, None if Python must run, or a failure."""
         self._order = self._simple_results()
+        self._givers = self._known_results() if self._order is None else None
         self.is_direct = self._order == []
         """Whether what C made are just the results, in order."""
 
@@ -152,32 +150,35 @@ class CHost:
             owned=[at[name] for name in made.owned],
             checked=[at[name] for name in unseen],
             layouts=[layouts[name][:2] for name in (*made.inputs, *unseen)],
+            reach=[self._reach(name) for name in (*made.inputs, *unseen)],
+            pools=[self._pool(name) for name in made.pools_of_inputs],
             results=len(made.results),
-            is_free=self._are_free if self._pools else None,
             calls_library=bool(made.function.functions or made.back),
         )
+
+    def _reach(self, name: str) -> int:
+        """The bytes from the first element of an input to the end of its last."""
+        sizes, strides = self.bound.layouts[name][:2]
+        if 0 in sizes:
+            return 0
+        last = sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        return (last + 1) * self.bound.tensors.element(name).itemsize
+
+    def _pool(self, name: str) -> tuple[int, int]:
+        """An input that others lie in; a result in it is a tensor over its whole storage."""
+        memory = self.bound.memory
+        gives = any(n in self.bound.shape.outputs for n in memory.suballocations[name])
+        return self.made.inputs.index(name), memory.lives[name].bytes if gives else -1
 
     def results(self, given: list[Any], found: Any) -> list[Any]:
         """What the graph gives, from what `enter` gave; raises what it says failed."""
         if not isinstance(found, list):
             self._fail(found)
+        if self._givers is not None:
+            return [give(given, found) for give in self._givers]
         if self._order is None:
             return self._other_results(given, found)
         return found if self.is_direct else [found[k] for k in self._order]
-
-    def _are_free(self, given: Sequence[Any]) -> bool:
-        """Whether nobody else looks at the memory of inputs that others will lie in."""
-        owners = Counter([storage_key(x) for x in given if isinstance(x, torch.Tensor)])
-        memory = self.bound.memory
-        for name, position in zip(self.made.pools_of_inputs, self._pools, strict=True):
-            tensor = given[position]
-            if owners[storage_key(tensor)] > 1 or tensor.data_ptr() % CPU_ALIGNMENT:
-                return False
-            is_whole = tensor.untyped_storage().nbytes() == memory.lives[name].bytes
-            gives = any(n in self.bound.shape.outputs for n in memory.suballocations[name])
-            if gives and not is_whole:
-                return False
-        return True
 
     # -- in between ------------------------------------------------------------------------
     def _called_back(self, step: int, given: Any, made: Any) -> int:
@@ -210,6 +211,51 @@ class CHost:
             return None
         return [] if found == list(range(len(found))) else found
 
+    def _known_results(self) -> list[Giver] | None:
+        """How each result is had; None if some are views of what lies in others."""
+        seen: set[str] = set()
+        found: list[Giver] = []
+        for result, give in zip(
+            self.bound.runner.signature.results, self.bound.results, strict=True
+        ):
+            if isinstance(result, ObjectResult):
+                return None
+            if not isinstance(result, TensorResult):
+                found.append(_always(give(RunMemory(0))))
+                continue
+            name = result.storage
+            source = self._source(name)
+            if source is None or (name in self.bound.memory.places and name in seen):
+                return None
+            if result.is_whole and name not in seen:
+                seen.add(name)
+            elif name in self.bound.memory.places:
+                return None
+            else:
+                source = _seen_through(source, self.bound.viewer(result))
+            found.append(source)
+        return found
+
+    def _source(self, name: str) -> Giver | None:
+        """How the tensor of a storage is had: made, given, held, or lying in one of these."""
+        place = self.bound.memory.places.get(name)
+        if place is not None:
+            home, element = self._source(place.pool), self.bound.tensors.element(name)
+            if home is None or place.pool in self.bound.memory.places:
+                return None
+            if (
+                place.pool not in self.bound.layouts
+                or self.bound.tensors.element(place.pool) is not element
+            ):
+                return None
+            return _part_of(home, self.bound.layouts[name], place.offset // element.itemsize)
+        if name in self.made.results:
+            return _item_of_made(self.made.results.index(name))
+        if name in self._positions:
+            return _item_of_given(self._positions[name])
+        held = self.bound.runner.signature.constants.get(name)
+        return None if held is None else _always(held)
+
     def _other_results(self, given: list[Any], made: list[Any]) -> list[Any]:
         """Results in general: views, inputs, storages that lie in others, numbers."""
         bound, tensors = self.bound, RunMemory(0)
@@ -239,6 +285,31 @@ class CHost:
         step = self.bound.plan.steps[status - 1]
         target = getattr(step, "target", "a call")
         raise RuntimeError(f"torch's {target} failed in operation '{step.operation}'")
+
+
+Giver = Callable[[list[Any], list[Any]], Any]
+"""Gives a result, from the arguments and from what C made."""
+
+
+def _always(value: Any) -> Giver:
+    return lambda given, made: value
+
+
+def _item_of_made(k: int) -> Giver:
+    return lambda given, made: made[k]
+
+
+def _item_of_given(position: int) -> Giver:
+    return lambda given, made: given[position]
+
+
+def _part_of(home: Giver, layout: PlacedLayout, start: int) -> Giver:
+    sizes, strides = layout.sizes, layout.strides
+    return lambda given, made: reinterpret(home(given, made), sizes, strides, start)
+
+
+def _seen_through(source: Giver, look: Callable[[Any], Any]) -> Giver:
+    return lambda given, made: look(source(given, made))
 
 
 BACK = ctypes.CFUNCTYPE(

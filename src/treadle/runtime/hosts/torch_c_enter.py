@@ -17,6 +17,7 @@ import torch
 
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared
+from treadle.memory.from_program import CPU_ALIGNMENT
 
 PYTHON = (
     "PyList_GetItem", "PyList_SetItem", "PyList_New", "PyObject_CallFunctionObjArgs",
@@ -56,9 +57,11 @@ class _Record(ctypes.Structure):
         ("sizes", ctypes.c_void_p),
         ("strides", ctypes.c_void_p),
         *[(name, ctypes.py_object) for name in ("none", "check", "is_neg", "data_ptr")],
-        *[(name, ctypes.py_object) for name in ("handle_of", "steal")],
-        ("is_free", ctypes.c_void_p),
+        *[(name, ctypes.py_object) for name in ("handle_of", "steal", "storage", "nbytes")],
         ("modes", ctypes.c_void_p),
+        ("pools", ctypes.c_int64),
+        ("alignment", ctypes.c_int64),
+        *[(name, ctypes.c_void_p) for name in ("pool", "whole", "reach")],
     )
 
 
@@ -78,9 +81,12 @@ class Entering:
     """Positions of arguments that must lie as expected, though it does not look at them."""
     layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
     """Sizes and strides of inputs, then of those only checked."""
+    reach: Sequence[int]
+    """How many bytes each of these reaches over."""
+    pools: Sequence[tuple[int, int]]
+    """(number among the inputs, bytes that its storage must have or -1) of inputs whose memory
+    others will lie in: nobody else may look at it."""
     results: int
-    is_free: Callable[[list[Any]], bool] | None
-    """Asked whether nobody else looks at memory that is to be used."""
     calls_library: bool
 
 
@@ -92,17 +98,20 @@ class Entrance:
         own: Any = torch._C
         sizes = [sizes for sizes, _ in about.layouts]
         strides = [strides for _, strides in about.layouts]
-        free, modes = about.is_free, own._len_torch_dispatch_stack
+        modes = own._len_torch_dispatch_stack
         positions = [*about.inputs, *about.owned, *about.checked]
         # Everything the record points to lives as long as it does.
         self._kept = (
-            (ctypes.c_int64 * (len(positions) or 1))(*positions),
+            _numbers(positions),
             _objects(about.constants),
             _objects(sizes),
             _objects(strides),
-            (free, modes),
+            _numbers([number for number, _ in about.pools]),
+            _numbers([whole for _, whole in about.pools]),
+            _numbers(about.reach),
+            modes,
         )
-        places, constants, size_rows, stride_rows, _ = self._kept
+        places, constants, size_rows, stride_rows, pool, whole, reach, _ = self._kept
         self._record = _Record(
             about.host,
             about.numbers,
@@ -120,8 +129,14 @@ class Entrance:
             "data_ptr",
             own._aoti.unsafe_alloc_void_ptr_from_tensor,
             own._aoti.alloc_tensors_by_stealing_from_void_ptrs,
-            None if free is None else id(free),
+            "untyped_storage",
+            "nbytes",
             id(modes) if about.calls_library else None,
+            len(about.pools),
+            CPU_ALIGNMENT,
+            ctypes.addressof(pool),
+            ctypes.addressof(whole),
+            ctypes.addressof(reach),
         )
         address = ctypes.cast(library["treadle_enter"], ctypes.c_void_p).value
         self._method = _Method(b"treadle_enter", address, ONE_ARGUMENT, None)
@@ -129,6 +144,10 @@ class Entrance:
         self.enter: Callable[[list[Any]], Any] = _NEW_FUNCTION(
             ctypes.addressof(self._method), capsule, None
         )
+
+
+def _numbers(values: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * (len(values) or 1))(*values)
 
 
 def _objects(values: Sequence[Any]) -> Any:

@@ -380,7 +380,12 @@ class Bound:
         if result.is_whole and name not in self._given:
             self._given.add(name)
             return lambda memory: memory.tensors[name]
-        is_view = self.runner.signature.is_inference and name not in self.shape.inputs
+        look = self.viewer(result)
+        return lambda memory: look(memory.tensors[name])
+
+    def viewer(self, result: TensorResult) -> Callable[[Any], Any]:
+        """What makes the tensor that a result is of the one over its storage."""
+        is_view = self.runner.signature.is_inference and result.storage not in self.shape.inputs
         look = view_of if is_view else reinterpret
         sizes, strides, offset = layout_at(result.layout, self.values)
-        return lambda memory: look(memory.tensors[name], sizes, strides, offset)
+        return lambda tensor: look(tensor, sizes, strides, offset)
