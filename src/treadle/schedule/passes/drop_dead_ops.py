@@ -1,4 +1,4 @@
-"""drop-dead-ops: remove operations whose results nobody can see.
+"""drop-dead-ops: remove operations whose results nobody can see, and stores nobody reads.
 
 before   t = x + 1 ; y = x * 2 ; return y
 after    y = x * 2 ; return y
@@ -8,16 +8,23 @@ keeps    what reaches an output or a caller's buffer, side effects, and collecti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from treadle.analysis.needed import needed_ops
 from treadle.core.context import Ctx
-from treadle.ir.program import Group, Operation, Program, walk_operations
+from treadle.ir.effects import effects
+from treadle.ir.program import Group, Loop, Operation, Program, walk_operations
+from treadle.ir.rewrite import acts
+from treadle.kernel.joining import without_stores
 
 
 def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     """Remove what reaches neither the caller nor a side effect."""
+    return _without_unread_stores(_without_unneeded(program, ctx), ctx)
+
+
+def _without_unneeded(program: Program, ctx: Ctx) -> Program:
     needed = needed_ops(program)
     if len(needed) == len(program.leaves):
         return program
@@ -27,6 +34,32 @@ def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
             ctx.journal.emit("step", action="drop-dead-op", args=[leaf.name])
     order = _RemainingOrder(program, needed)
     return program.with_ops(tuple([order.of(op) for op in ops]))
+
+
+def _without_unread_stores(program: Program, ctx: Ctx) -> Program:
+    """Loops with several results, less the stores of those that nobody looks at."""
+    storage = program.storage_of
+    read = {storage(n) for n in (*program.inputs, *program.outputs)}
+    for leaf in program.leaves:
+        of = effects(leaf)
+        read.update([storage(n) for n in (*of.reads, *of.mutates)])
+    changed: dict[str, Operation] = {}
+    for leaf in program.leaves:
+        if not isinstance(leaf, Loop) or all(storage(n) in read for n in effects(leaf).writes):
+            continue
+        body = without_stores(leaf.body, lambda name: storage(name) not in read)
+        if acts(body):
+            changed[leaf.name] = replace(leaf, body=body)
+            ctx.journal.emit("step", action="drop-unread-store", args=[leaf.name])
+    return program.with_ops(tuple([_with(op, changed) for op in program.ops]))
+
+
+def _with(op: Operation, changed: Mapping[str, Operation]) -> Operation:
+    if not isinstance(op, Group):
+        return changed.get(op.name, op)
+    members = tuple([_with(m, changed) for m in op.members])
+    same = all(a is b for a, b in zip(members, op.members, strict=True))
+    return op if same else replace(op, members=members)
 
 
 def _kept(op: Operation, needed: set[str]) -> Operation | None:
