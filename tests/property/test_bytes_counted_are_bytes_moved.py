@@ -31,7 +31,7 @@ from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.effects import runs
-from treadle.ir.program import Foreach, Kernel, Nest, Operation, Program
+from treadle.ir.program import Foreach, Group, Kernel, Nest, Operation, Program
 from treadle.lab.loading import load_program
 from treadle.schedule.passes import KERNELS, SCHEDULING
 from treadle.schedule.pipeline import run_pipeline
@@ -81,7 +81,8 @@ def _compare_kernel(promised: Program, built: Program, op: Kernel, own: set[str]
 
 def _counted_as_internal(promised: Program, op: Operation) -> frozenset[str]:
     members = op.members if isinstance(op, Foreach) else (op,)
-    return frozenset().union(*[internal_storages(promised, m) for m in members])
+    groups = [m for m in members if isinstance(m, Group)]  # a loop by itself counts all it touches
+    return frozenset().union(*[internal_storages(promised, m) for m in groups])
 
 
 def of_dump(path: Path) -> Program:

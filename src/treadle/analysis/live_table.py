@@ -52,6 +52,11 @@ def live_table(program: Program) -> LiveTable:
     return program.derive(_live_table)
 
 
+def same_lives(program: Program, table: LiveTable) -> None:
+    """Say that a program has the lives of `table`: it differs in nothing that lives depend on."""
+    program.remember(_live_table, table)
+
+
 def _live_table(program: Program) -> LiveTable:
     live = Liveness(program)
     owner = [0] * len(live.deps.names)

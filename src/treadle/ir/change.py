@@ -37,5 +37,5 @@ def map_loops(op: Operation, change: Callable[[Loop], Loop]) -> Operation:
     if isinstance(op, Group):
         members = tuple([map_loops(m, change) for m in op.members])
         if any(a is not b for a, b in zip(members, op.members, strict=True)):
-            return replace(op, members=members)
+            return op.with_members(members)
     return op

@@ -214,8 +214,12 @@ class Builder:
         self, op: Operation, loops: list[Loop], inside: frozenset[str]
     ) -> Iterator[tuple[list[Loop], Body]]:
         """The nests of a group as loops and their body, without stores that nobody reads."""
-        for part, body in self._parts(op, loops):
-            kept = self._without(body, inside, [x for x in loops if x not in part])
+        parts = list(self._parts(op, loops))
+        without = [self._without(b, inside, [x for x in loops if x not in p]) for p, b in parts]
+        if not any(map(acts, without)):
+            yield from parts  # a group written by hand that nobody needs is a kernel all the same
+            return
+        for (part, _), kept in zip(parts, without, strict=True):
             if acts(kept):
                 yield part, kept
 

@@ -23,6 +23,7 @@ from treadle.ir.body import Body, Stmt, number_of, value_symbol
 from treadle.ir.ops import OPS
 from treadle.ir.program import Loop, Program
 from treadle.ir.rewrite import pruned
+from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import DType
 from treadle.ir.typing import infer_types
 from treadle.kernel.common_loops import CommonLoops, common_loops
@@ -74,6 +75,8 @@ class _Access:
     mode: str
     """The mode of a store; empty for a load."""
     member: str
+    own: ByteSpan | None
+    """The bytes as the member itself names them; None if it cannot tell."""
 
 
 class Joined:
@@ -111,10 +114,14 @@ class Joined:
     # -- agreement -------------------------------------------------------------------------
     def _agrees(self, b: _Access) -> Verdict:
         """KER002: what members share, one of them writing, they touch at the same point."""
+        if self.space.numel.value == 1:
+            return YES  # with one point for all, the order of the statements is the order
         for a in self._touched.get(b.storage, ()):
             if not (a.mode or b.mode) or a.mode == b.mode != "plain":
                 continue  # both read, or take turns
             if a.index is None or b.index is None:
+                if a.own is not None and b.own is not None and never_meet(a.own, b.own):
+                    continue  # data decide where, but within bounds
                 return no("KER002", buffer=a.storage, left=a.member, right=b.member)
             if {a.mode, b.mode} - {"", "plain"}:
                 return no("KER002", buffer=a.storage, left=a.mode, right=b.mode)
@@ -204,6 +211,7 @@ class _Copy:
         self, to: Joined, op: Loop, values: Mapping[Symbol, IntLike], part: Expr | None
     ) -> None:
         self.to, self.name, self.part = to, op.name, part
+        self.facts = facts_of(op.body)
         self.types = infer_types(op.body, to.program.by_name)
         self.values: dict[Symbol, IntLike] = dict(values)
         self.numbers: dict[int, int] = {}
@@ -236,8 +244,13 @@ class _Copy:
         buffer, index = str(attrs[0]), attrs[1]
         program = self.to.program
         data = stmt.op == "bucketize" or not isinstance(index, Expr) or _from_data(index)
+        own: ByteSpan | None = None
+        if stmt.op != "bucketize":
+            width = program.by_name[buffer].dtype.itemsize
+            own = ByteSpan(stmt.address, width, self.facts)
         self.accesses.append(
             _Access(
+                own=own,
                 storage=program.storage_of(buffer),
                 dtype=program.by_name[buffer].dtype,
                 index=None if data or not isinstance(index, Expr) else index,

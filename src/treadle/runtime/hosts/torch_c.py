@@ -27,7 +27,7 @@ from treadle.codegen.host_c.render import (
 )
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared, why_not_compiled
-from treadle.memory.from_program import CPU_ALIGNMENT
+from treadle.ir.devices import CPU_ALIGNMENT
 from treadle.runtime.hosts.torch_c_enter import Entering, Entrance
 from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tensors_from
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of

@@ -13,15 +13,24 @@ from dataclasses import replace
 
 from treadle.analysis.needed import needed_ops
 from treadle.core.context import Ctx
+from treadle.index import Domain
+from treadle.ir.body import Body
 from treadle.ir.effects import effects
+from treadle.ir.ops import OPS
 from treadle.ir.program import Group, Loop, Operation, Program, walk_operations
 from treadle.ir.rewrite import acts
 from treadle.kernel.joining import without_stores
+from treadle.kernel.stages import statement_loops
 
 
 def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     """Remove what reaches neither the caller nor a side effect."""
-    return _without_unread_stores(_without_unneeded(program, ctx), ctx)
+    while True:
+        # A store that is gone may have been the last reason to keep what made its storage.
+        found = _without_unread_stores(_without_unneeded(program, ctx), ctx)
+        if found is program:
+            return program
+        program = found
 
 
 def _without_unneeded(program: Program, ctx: Ctx) -> Program:
@@ -47,11 +56,22 @@ def _without_unread_stores(program: Program, ctx: Ctx) -> Program:
     for leaf in program.leaves:
         if not isinstance(leaf, Loop) or all(storage(n) in read for n in effects(leaf).writes):
             continue
-        body = without_stores(leaf.body, lambda name: storage(name) not in read)
-        if acts(body):
+        body = _over_its_loops(without_stores(leaf.body, lambda name: storage(name) not in read))
+        if body is not None and acts(body):
             changed[leaf.name] = replace(leaf, body=body)
             ctx.journal.emit("step", action="drop-unread-store", args=[leaf.name])
     return program.with_ops(tuple([_with(op, changed) for op in program.ops]))
+
+
+def _over_its_loops(body: Body) -> Body | None:
+    """The body with its loops all independent, if the reduction went; None if they cannot be."""
+    if not len(body.reduce) or body.has_reduction:
+        return body
+    along = [loops for s, loops in zip(body.stmts, statement_loops(body), strict=True)
+             if not OPS[s.op].produces]  # fmt: skip
+    if all(loops == frozenset(body.reduce.vars) for loops in along):
+        return Body(body.space, Domain(), body.stmts)
+    return None if any(along) else Body(body.domain, Domain(), body.stmts)
 
 
 def _with(op: Operation, changed: Mapping[str, Operation]) -> Operation:
@@ -59,7 +79,7 @@ def _with(op: Operation, changed: Mapping[str, Operation]) -> Operation:
         return changed.get(op.name, op)
     members = tuple([_with(m, changed) for m in op.members])
     same = all(a is b for a, b in zip(members, op.members, strict=True))
-    return op if same else replace(op, members=members)
+    return op if same else op.with_members(members)
 
 
 def _kept(op: Operation, needed: set[str]) -> Operation | None:
@@ -71,7 +91,7 @@ def _kept(op: Operation, needed: set[str]) -> Operation | None:
     same = len(members) == len(op.members) and all(
         a is b for a, b in zip(members, op.members, strict=True)
     )
-    return op if same else replace(op, members=members)
+    return op if same else op.with_members(members)
 
 
 class _RemainingOrder:
@@ -89,7 +109,7 @@ class _RemainingOrder:
         if isinstance(op, Group):
             members = tuple([self.of(m) for m in op.members])
             if any(a is not b for a, b in zip(members, op.members, strict=True)):
-                op = replace(op, members=members)
+                op = op.with_members(members)
         after = tuple(dict.fromkeys(self.kept(op.after)))
         return op if after == op.after else replace(op, after=after)
 
