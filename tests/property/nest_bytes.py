@@ -53,12 +53,17 @@ def _touching(nest: Nest) -> Iterator[Stmt]:
 
 def _bytes(program: Program, nest: Nest, stmts: list[Stmt]) -> int:
     total = 0
-    for name in {s.buffer for s in stmts}:
-        width = program.by_name[name].dtype.itemsize
-        most = program.by_name[program.storage_of(name)].storage_bytes // width
-        ways = {_way(nest, s): _elements(program, nest, s) for s in stmts if s.buffer == name}
+    for storage, width in {_place(program, s) for s in stmts}:
+        most = program.by_name[storage].storage_bytes // width
+        mine = [s for s in stmts if _place(program, s) == (storage, width)]
+        ways = {_way(nest, s): _elements(program, nest, s) for s in mine}
         total += min(sum(ways.values()), most) * width
     return total
+
+
+def _place(program: Program, stmt: Stmt) -> tuple[str, int]:
+    """The storage, and the width of the elements it is taken for."""
+    return program.storage_of(stmt.buffer), program.by_name[stmt.buffer].dtype.itemsize
 
 
 def _elements(program: Program, nest: Nest, stmt: Stmt) -> int:
@@ -74,7 +79,7 @@ def _elements(program: Program, nest: Nest, stmt: Stmt) -> int:
 def _way(nest: Nest, stmt: Stmt) -> object:
     """Equal for two that go through the same elements."""
     if stmt.op == "bucketize":
-        return "all"
+        return "all of it", stmt.buffer
     free = stmt.address.free
     if any(s.kind is Kind.INDIRECT for s in free):
         return stmt.op, stmt.mode, stmt.address

@@ -82,17 +82,18 @@ def bytes_moved(program: Program) -> int:
     return sum(work_of(program, op).bytes for op in program.ops)
 
 
-def _touched_bytes(program: Program, name: str, touches: list[Access], numel: int) -> int:
-    """Bytes of one buffer that accesses over `numel` points can touch: never more than it has."""
-    buffer = program.by_name[name]
+def _touched_bytes(
+    program: Program, storage: str, width: int, touches: list[Access], numel: int
+) -> int:
+    """Bytes of one storage that accesses over `numel` points can touch: never more than it has."""
     # A loop may reach beyond the elements of a view, and into the gaps of a layout.
-    root = program.by_name[program.storage_of(name)]
-    whole = root.storage_bytes // buffer.dtype.itemsize
+    whole = program.by_name[storage].storage_bytes // width
     reach = 0
     seen: set[IndexMap] = set()
     for a in touches:
         if a.map is None or a.is_indirect:
-            reach += min(numel, whole) if a.map is not None else hint(buffer.numel)
+            all_of_it = hint(program.by_name[a.buffer].numel)
+            reach += min(numel, whole) if a.map is not None else all_of_it
             continue
         if len(touches) > 1:
             # What several members touch in the same way, the kernel they are touches once.
@@ -105,7 +106,7 @@ def _touched_bytes(program: Program, name: str, touches: list[Access], numel: in
             if v in a.map.index.free:
                 points *= hint(n)
         reach += points
-    return min(reach, whole) * buffer.dtype.itemsize
+    return min(reach, whole) * width
 
 
 @lru_cache(maxsize=65536)
@@ -116,7 +117,7 @@ def places_of(touched: IndexMap) -> IndexMap:
     """
     free = touched.index.free
     used = [(v, n) for v, n in touched.domain.items() if v in free]
-    return IndexMap(Domain(used), touched.results).set_form()
+    return IndexMap.of(Domain(used), *touched.results).set_form()
 
 
 class _AtHand:
@@ -152,8 +153,8 @@ def _of_loops(
 ) -> Work:
     """Work of loops in one kernel; what is `made` when they begin they need not read."""
     known = program.derive(accesses)
-    read: dict[str, list[Access]] = {}
-    written: dict[str, list[Access]] = {}
+    read: dict[tuple[str, int], list[Access]] = {}
+    written: dict[tuple[str, int], list[Access]] = {}
     numel, flops = 0, 0.0
     for leaf in leaves:
         numel = max(numel, leaf.body.space.numel_hint)
@@ -161,13 +162,15 @@ def _of_loops(
         for a in known[leaf.name]:
             if a.storage in inside or (made is not None and not a.is_write and made.has(a)):
                 continue  # what an earlier member stored is still at hand
-            (written if a.is_write else read).setdefault(a.buffer, []).append(a)
+            # Views of one storage are one to what they touch; elements of other width are not.
+            key = a.storage, program.by_name[a.buffer].dtype.itemsize
+            (written if a.is_write else read).setdefault(key, []).append(a)
             if a.also_reads:
-                read.setdefault(a.buffer, []).append(a)
+                read.setdefault(key, []).append(a)
         if made is not None:
             made.note(known[leaf.name])
     sums = [
-        sum(_touched_bytes(program, name, touches, numel) for name, touches in group.items())
+        sum(_touched_bytes(program, *key, touches, numel) for key, touches in group.items())
         for group in (read, written)
     ]
     return Work(sums[0], sums[1], flops)

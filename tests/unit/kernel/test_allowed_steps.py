@@ -36,8 +36,7 @@ launch a on cpu loop {{
 COPY = "    %0 = load x[64*i + j]\n    store y[64*i + j] = %0"
 SORT = """    %0 = load x[64*i + r]
     %1 = sort %0
-    %2 = get 0 %1
-    store y[64*i + r] = %2"""
+    store y[64*i + r] = %1"""
 CHECKED = """    %0 = load k[j]
     %1 = indirect %0 size 64 check
     %2 = load x[64*i + %1]
