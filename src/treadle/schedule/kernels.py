@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.analysis.access import Access, accesses, loop_accesses
+from treadle.analysis.kernel_time import work_of_loop
 from treadle.index import Expr, hint
 from treadle.ir.effects import effects
 from treadle.ir.program import Loop, Operation, Program
@@ -22,8 +23,8 @@ class KernelDraft:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "call", "combines", "device", "fixed", "leaves", "members", "name", "scans", "space",
-        "statements", "touches", "uses",
+        "_moved", "call", "combines", "device", "fixed", "leaves", "members", "name", "scans",
+        "space", "statements", "touches", "uses", "work",
     )  # fmt: skip
 
     def __init__(
@@ -43,10 +44,14 @@ class KernelDraft:
         self.combines: tuple[Expr, Expr] | None = None
         """Points and steps in all of what needs whole rows: scans, sorts, moments."""
         self.statements = 0
+        self.work = 0.0
+        """Arithmetic of its members, over all their points."""
+        self._moved: int | None = None
         self.fixed = not isinstance(op, Loop)
         if isinstance(op, Loop):
             self.space = space_of(op)
             self.statements = len(op.body.stmts)
+            self.work = work_of_loop(op)
             if len(op.body.reduce):
                 if not can_be_a_part(op.body):
                     self.combines = op.body.domain.numel, op.body.space.numel
@@ -67,6 +72,22 @@ class KernelDraft:
         """Whether a member stores to it."""
         return any(t.is_write for t in self.touches.get(storage, ()))
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that it reads and writes, each storage once each way."""
+        if self._moved is None:
+            total = 0
+            for touches in self.touches.values():
+                read = written = 0
+                for t in touches:
+                    if t.is_write:
+                        written = max(written, t.bytes)
+                    else:
+                        read = max(read, t.bytes)
+                total += read + written
+            self._moved = total
+        return self._moved
+
     def absorb(self, other: KernelDraft, space: Space) -> None:
         """Take over the members of another kernel."""
         self.space = space
@@ -76,6 +97,8 @@ class KernelDraft:
         self.combines = other.combines if self.combines is None else self.combines
         self.call = other.call if self.call is None else self.call
         self.statements += other.statements
+        self.work += other.work
+        self._moved = None
         for storage, theirs in other.touches.items():
             mine = self.touches.get(storage)
             if mine is None:
