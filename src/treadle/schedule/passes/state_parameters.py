@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treadle.analysis.live_table import live_table, same_lives
+from treadle.analysis.live_table import same_lives
 from treadle.analysis.shared_memory import parameters_of
 from treadle.core.context import Ctx
 from treadle.ir.program import Grouped, Kernel, Operation, Program
@@ -20,7 +20,7 @@ def state_parameters(program: Program, ctx: Ctx) -> Program:
     ops = tuple([_stated(op, program) for op in program.ops])
     found = program.with_ops(ops)
     if found is not program:
-        same_lives(found, live_table(program))
+        same_lives(program, found)
     return found
 
 
