@@ -250,7 +250,7 @@ class Builder:
         if not any(storage(name) in inside for name, _, _, _ in body.stores()):
             return Body(body.domain, body.reduce, pruned(body.stmts))
         read = {storage(name) for name, _, _ in body.loads()}
-        read |= {storage(str(at.stmt.attrs[0])) for at in body.walk() if at.stmt.op == "bucketize"}
+        read |= {storage(at.stmt.buffer) for at in body.walk() if at.stmt.op == "bucketize"}
         read |= {storage(name) for name, _, mode, _ in body.stores() if mode != "plain"}
         read |= {storage(n) for x in others for n in effects(x).touched}
         return without_stores(body, lambda name: storage(name) in inside - read)
