@@ -8,8 +8,9 @@ deterministic and asks nothing of the machine it runs on, so decisions can be re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeGuard
 
 from treadle.analysis.access import Access, accesses
@@ -19,7 +20,7 @@ from treadle.analysis.inplace import boundary
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
-from treadle.index import hint
+from treadle.index import Domain, IndexMap, hint
 from treadle.ir.effects import effects, refs
 from treadle.ir.program import (
     Call,
@@ -81,43 +82,95 @@ def bytes_moved(program: Program) -> int:
     return sum(work_of(program, op).bytes for op in program.ops)
 
 
-def _touched_bytes(program: Program, name: str, touches: list[Access], numel: int) -> int:
-    """Bytes of one buffer that accesses over `numel` points can touch: never more than it has."""
-    buffer = program.by_name[name]
+def _touched_bytes(
+    program: Program, storage: str, width: int, touches: list[Access], numel: int
+) -> int:
+    """Bytes of one storage that accesses over `numel` points can touch: never more than it has."""
     # A loop may reach beyond the elements of a view, and into the gaps of a layout.
-    root = program.by_name[program.storage_of(name)]
-    whole = root.storage_bytes // buffer.dtype.itemsize
+    whole = program.by_name[storage].storage_bytes // width
     reach = 0
+    seen: set[IndexMap] = set()
     for a in touches:
         if a.map is None or a.is_indirect:
-            reach += min(numel, whole) if a.map is not None else hint(buffer.numel)
+            all_of_it = hint(program.by_name[a.buffer].numel)
+            reach += min(numel, whole) if a.map is not None else all_of_it
             continue
-        used = [n for v, n in a.map.domain.items() if v in a.map.index.free]
+        if len(touches) > 1:
+            # What several members touch in the same way, the kernel they are touches once.
+            places = places_of(a.map)
+            if places in seen:
+                continue
+            seen.add(places)
         points = 1
-        for n in used:
-            points *= hint(n)
+        for v, n in a.map.domain.items():
+            if v in a.map.index.free:
+                points *= hint(n)
         reach += points
-    return min(reach, whole) * buffer.dtype.itemsize
+    return min(reach, whole) * width
 
 
-def _of_loops(program: Program, leaves: list[Loop], inside: frozenset[str], made: set[str]) -> Work:
+@lru_cache(maxsize=65536)
+def places_of(touched: IndexMap) -> IndexMap:
+    """The places that an access goes through, whatever its loops are called and however ordered.
+
+    Loops along which it stays where it is are left out: in one body it is made once for them.
+    """
+    free = touched.index.free
+    used = [(v, n) for v, n in touched.domain.items() if v in free]
+    return IndexMap.of(Domain(used), *touched.results).set_form()
+
+
+class _AtHand:
+    """What members of one kernel stored so far: places of storages, and storages as a whole."""
+
+    def __init__(self) -> None:
+        self._whole: set[str] = set()
+        self._places: set[tuple[str, int, IndexMap]] = set()
+        self._storages: set[str] = set()
+
+    def note_call(self, storages: Iterable[str]) -> None:
+        """A call wrote these: what follows it in its kernel has them at hand, all of them."""
+        self._whole.update(storages)
+
+    def note(self, by_loop: Iterable[Access]) -> None:
+        """What a loop stored in place of whatever was there before."""
+        for a in by_loop:
+            if a.is_write and not a.also_reads and a.map is not None and not a.is_indirect:
+                self._storages.add(a.storage)
+                self._places.add((a.storage, a.width, places_of(a.map)))
+
+    def has(self, loaded: Access) -> bool:
+        """Whether a load finds what an earlier member stored at the same point."""
+        if loaded.storage in self._whole:
+            return True
+        if loaded.storage not in self._storages or loaded.map is None or loaded.is_indirect:
+            return False
+        return (loaded.storage, loaded.width, places_of(loaded.map)) in self._places
+
+
+def _of_loops(
+    program: Program, leaves: list[Loop], inside: frozenset[str], made: _AtHand | None
+) -> Work:
     """Work of loops in one kernel; what is `made` when they begin they need not read."""
     known = program.derive(accesses)
-    read: dict[str, list[Access]] = {}
-    written: dict[str, list[Access]] = {}
+    read: dict[tuple[str, int], list[Access]] = {}
+    written: dict[tuple[str, int], list[Access]] = {}
     numel, flops = 0, 0.0
     for leaf in leaves:
         numel = max(numel, leaf.body.space.numel_hint)
         flops += _flops(leaf)
         for a in known[leaf.name]:
-            if a.storage in inside or (a.storage in made and not a.is_write):
+            if a.storage in inside or (made is not None and not a.is_write and made.has(a)):
                 continue  # what an earlier member stored is still at hand
-            (written if a.is_write else read).setdefault(a.buffer, []).append(a)
+            # Views of one storage are one to what they touch; elements of other width are not.
+            key = a.storage, program.by_name[a.buffer].dtype.itemsize
+            (written if a.is_write else read).setdefault(key, []).append(a)
             if a.also_reads:
-                read.setdefault(a.buffer, []).append(a)
-        made.update(a.storage for a in known[leaf.name] if a.is_write and not a.also_reads)
+                read.setdefault(key, []).append(a)
+        if made is not None:
+            made.note(known[leaf.name])
     sums = [
-        sum(_touched_bytes(program, name, touches, numel) for name, touches in group.items())
+        sum(_touched_bytes(program, *key, touches, numel) for key, touches in group.items())
         for group in (read, written)
     ]
     return Work(sums[0], sums[1], flops)
@@ -131,7 +184,7 @@ def _flops(op: Loop) -> float:
 
 def _of_loop(program: Program, op: Operation) -> Work:
     assert isinstance(op, Loop)
-    return _of_loops(program, [op], frozenset(), set())
+    return _of_loops(program, [op], frozenset(), None)
 
 
 def _of_call(program: Program, op: Operation) -> Work:
@@ -203,7 +256,7 @@ def _of_kernel(program: Program, op: Operation) -> Work:
     """One kernel: buffers that live only inside it cost nothing."""
     assert isinstance(op, Group)
     inside = internal_storages(program, op)
-    made: set[str] = set()
+    made = _AtHand()
     total, loops = NOTHING, list[Loop]()
     for leaf in op.leaves:
         if isinstance(leaf, Loop):
@@ -213,7 +266,7 @@ def _of_kernel(program: Program, op: Operation) -> Work:
         loops = []
         if isinstance(leaf, Call):
             total = total + _work_of_call(program, leaf, inside)
-            made.update(program.storage_of(n) for n in effects(leaf).writes)
+            made.note_call(program.storage_of(n) for n in effects(leaf).writes)
     return total + _of_loops(program, loops, inside, made)
 
 

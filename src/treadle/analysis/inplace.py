@@ -209,11 +209,15 @@ def in_place_pairs(program: Program) -> list[InPlace]:
     return [p for p in possible_pairs(program) if p.holds_now]
 
 
-def possible_pairs(program: Program) -> list[InPlace]:
+def possible_pairs(program: Program) -> tuple[InPlace, ...]:
     """Hand-overs for this order, then those that another order of the operations would allow.
 
     Each storage gives and takes at most once; what holds now is never given up for what might.
     """
+    return program.derive(_possible_pairs)
+
+
+def _possible_pairs(program: Program) -> tuple[InPlace, ...]:
     found: list[InPlace] = []
     taken: set[str] = set()
     given: set[str] = set()
@@ -240,7 +244,7 @@ def possible_pairs(program: Program) -> list[InPlace]:
             later.extend(waiting)
     for c in later:
         agree(c, False)
-    return found
+    return tuple(found)
 
 
 def _candidates(program: Program) -> Iterator[InPlaceCandidate]:

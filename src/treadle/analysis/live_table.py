@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from treadle.analysis.deps import same_dependences
 from treadle.analysis.liveness import Liveness
 from treadle.ir.program import Program
 
@@ -50,6 +51,12 @@ class LiveTable:
 def live_table(program: Program) -> LiveTable:
     """The table of a program in its present order; computed once for each program."""
     return program.derive(_live_table)
+
+
+def same_lives(old: Program, new: Program) -> None:
+    """Tell `new` the lives of `old`: they differ in nothing that lives depend on."""
+    same_dependences(old, new)
+    new.remember(_live_table, live_table(old))
 
 
 def _live_table(program: Program) -> LiveTable:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from treadle.index import Symbol
+from treadle.ir.parameters import KernelParameter
 from treadle.ir.program import Nest, Program
 
 
@@ -24,8 +25,13 @@ class KernelPlan:
     name: str
     shape: str
     nests: tuple[Nest, ...]
-    storages: tuple[str, ...]
+    parameters: tuple[KernelParameter, ...]
     sizes: tuple[Symbol, ...]
+
+    @property
+    def storages(self) -> tuple[str, ...]:
+        """The storages it is given, in order."""
+        return tuple([p.storage for p in self.parameters])
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+from treadle.analysis.shared_memory import parameters_of
 from treadle.codegen.host import HostProgram, KernelPlan
 from treadle.codegen.names import Names
-from treadle.ir.effects import effects
+from treadle.core.errors import SpecError
 from treadle.ir.program import (
     Collective,
     Extern,
@@ -27,16 +29,45 @@ from treadle.ir.program import (
     UserKernel,
     Wait,
 )
+from treadle.kernel.allowed_steps import kernel_violations
 from treadle.kernel.build import with_kernels
 
 
 def lower(program: Program) -> HostProgram:
     """The program as steps, and the kernels they launch."""
-    lowering = _Lowering(with_kernels(program))
+    lowering = _Lowering(_with_allowed_schedules(with_kernels(program)))
     for op in lowering.program.ops:
         lowering.add(op)
     apart = lowering.program.with_ops(tuple(lowering.ops))
-    return HostProgram(apart, tuple(lowering.kernels), lowering.launches)
+    kernels = tuple([_kernel_plan(apart, launch) for launch in lowering.kernels])
+    return HostProgram(apart, kernels, lowering.launches)
+
+
+class _NamedLaunch(NamedTuple):
+    """A launch of generated code: what it is called, its operation and its nests."""
+
+    name: str
+    shape: str
+    op: Operation
+    nests: tuple[Nest, ...]
+
+
+def _with_allowed_schedules(program: Program) -> Program:
+    """The program itself: what it states of its kernels holds, or a SpecError says what does not.
+
+    The passes see to that; a program that was written by hand is looked at here.
+    """
+    bad = list(kernel_violations(program))
+    if bad:
+        raise SpecError(f"program {program.name} has kernels that cannot be run as they say", bad)
+    return program
+
+
+def _kernel_plan(program: Program, launch: _NamedLaunch) -> KernelPlan:
+    """The plan of a launch, with the parameters that its kernel states, or that its nests show."""
+    stated = launch.op.parameters if isinstance(launch.op, Kernel) else ()
+    parameters = stated or parameters_of(program, launch.nests)
+    return KernelPlan(launch.name, launch.shape, launch.nests, parameters, program.sizes)
 
 
 class _Lowering:
@@ -44,7 +75,7 @@ class _Lowering:
 
     def __init__(self, program: Program) -> None:
         self.program, self.names = program, Names()
-        self.kernels: list[KernelPlan] = []
+        self.kernels: list[_NamedLaunch] = []
         self.launches: dict[str, str] = {}
         self.ops: list[Operation] = []
 
@@ -76,20 +107,10 @@ class _Lowering:
         assert isinstance(op, Nest), f"'{op.name}' is no nest"
         self._launch(op, "loop", [op])
 
-    def _touched(self, nests: Sequence[Nest]) -> tuple[str, ...]:
-        names = [n for nest in nests for n in effects(nest).touched]
-        return tuple(dict.fromkeys(self.program.storage_of(n) for n in names))
-
     def _launch(self, op: Operation, shape: str, nests: Sequence[Nest]) -> None:
-        plan = KernelPlan(
-            name=self.names.fresh("k", op.name),
-            shape=shape,
-            nests=tuple(nests),
-            storages=self._touched(nests),
-            sizes=self.program.sizes,
-        )
-        self.kernels.append(plan)
-        self.launches[op.name] = plan.name
+        launch = _NamedLaunch(self.names.fresh("k", op.name), shape, op, tuple(nests))
+        self.kernels.append(launch)
+        self.launches[op.name] = launch.name
         self.ops.append(op)
 
 

@@ -14,6 +14,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def vector_gflops(self) -> float:
+        """Return the peak of arithmetic outside matrix units, in f32."""
+        ...
+
+    @property
     def launch_ns(self) -> float:
         """Return what one more kernel costs on top of its work."""
         ...

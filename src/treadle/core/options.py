@@ -99,8 +99,9 @@ class Options:
     )
     memory_limit: int | None = _option(
         None,
-        "bytes that a graph of torch's may hold at once in training: as far as it takes, the"
-        " backward computes activations again instead of keeping them",
+        "bytes that a program may hold at once: what fusion may spend memory up to, instead of a"
+        " little over the given peak; in training the backward computes activations again instead"
+        " of keeping them, as far as it takes",
         ByteCount(1),
         "TREADLE_MEMORY_LIMIT",
     )

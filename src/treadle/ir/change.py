@@ -1,4 +1,4 @@
-"""Changing frozen bodies: new bodies from old ones, the same object where nothing changed."""
+"""Changing frozen bodies and programs: new from old ones, the same object if nothing changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from treadle.index import Domain, Expr
 from treadle.ir.body import Body, Stmt
-from treadle.ir.program import Group, Loop, Operation
+from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.ir.rewrite import map_stmts
 
 
@@ -37,5 +37,25 @@ def map_loops(op: Operation, change: Callable[[Loop], Loop]) -> Operation:
     if isinstance(op, Group):
         members = tuple([map_loops(m, change) for m in op.members])
         if any(a is not b for a, b in zip(members, op.members, strict=True)):
-            return replace(op, members=members)
+            return op.with_members(members)
     return op
+
+
+def devices_of(program: Program) -> set[str]:
+    """The devices that a program has buffers or operations on."""
+    return {b.device for b in program.buffers} | {op.device for op in program.ops}
+
+
+def moved_to(program: Program, device: str) -> Program:
+    """The program with all its buffers and operations on another device."""
+    if devices_of(program) <= {device}:
+        return program
+    buffers = tuple([replace(b, device=device) for b in program.buffers])
+    ops = tuple([_moved(op, device) for op in program.ops])
+    return replace(program, buffers=buffers, ops=ops)
+
+
+def _moved(op: Operation, device: str) -> Operation:
+    if isinstance(op, Group):
+        op = op.with_members(tuple([_moved(m, device) for m in op.members]))
+    return replace(op, device=device)

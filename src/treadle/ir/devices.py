@@ -14,6 +14,15 @@ LAST_DEVICE = 127
 _DEVICE = re.compile(r"([a-z]+)(?::([0-9]{1,3}))?", re.ASCII)
 
 
+CPU_ALIGNMENT = 64
+GPU_ALIGNMENT = 256
+
+
+def alignment_for(device: str) -> int:
+    """What offsets are multiples of on a device, where nothing else is asked for."""
+    return CPU_ALIGNMENT if device.partition(":")[0] == "cpu" else GPU_ALIGNMENT
+
+
 def is_device(text: str) -> bool:
     """Whether `text` is a device such as `cpu` or `cuda:1`."""
     found = _DEVICE.fullmatch(text)

@@ -23,6 +23,7 @@ from treadle.index import Expr, Symbol
 from treadle.ir.body import Body, Literal
 from treadle.ir.loop_schedule import Step
 from treadle.ir.numerics import EXACT, Numerics
+from treadle.ir.parameters import KernelParameter
 from treadle.ir.types import Buffer
 
 T = TypeVar("T")
@@ -147,6 +148,10 @@ class Group(Operation):
     def leaves(self) -> tuple[Operation, ...]:
         return tuple([leaf for m in self.members for leaf in m.leaves])
 
+    def with_members(self, members: tuple[Operation, ...]) -> Group:
+        """The group with other members."""
+        return replace(self, members=members)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fused(Group):
@@ -177,6 +182,12 @@ class Kernel(Group):
     """
 
     shape: str = "loop"
+    parameters: tuple[KernelParameter, ...] = ()
+    """The storages it is given and what it does with each; empty before they are stated."""
+
+    def with_members(self, members: tuple[Operation, ...]) -> Kernel:
+        """The kernel with other members; what was stated of its parameters may not hold then."""
+        return replace(self, members=members, parameters=())
 
 
 KERNEL_SHAPES = ("loop", "fused", "mixed", "foreach", "template")

@@ -40,6 +40,11 @@ class Rewriter:
         """What was written so far."""
         return tuple(self._blocks[0])
 
+    @property
+    def is_in_region(self) -> bool:
+        """Whether what is written now stands in a region."""
+        return len(self._blocks) > 1
+
     def emit(self, stmt: Stmt) -> int:
         """Write a statement; gives the number of its value."""
         number = self._next

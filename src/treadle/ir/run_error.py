@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from treadle.core import TreadleError
 
 
@@ -15,3 +17,15 @@ class RunError(TreadleError):
     RUN005  a buffer is read before it is written
     RUN010  a call produced something that does not fit
     """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        notes: Iterable[str] = (),
+        operations: Iterable[str] = (),
+    ) -> None:
+        super().__init__(message, code=code, notes=notes)
+        self.operations = tuple(operations)
+        """The operations in which it happened: one nest may do the work of several."""

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from treadle.core.errors import SpecError, Violation
 from treadle.core.garbage import paused_collection
 from treadle.ir.effects import effects
+from treadle.ir.kernel_parameters import parameters_are_so
 from treadle.ir.loop_schedule import UnfitStepError, plan_loops
 from treadle.ir.program import (
     Call,
@@ -146,8 +147,8 @@ MAY_HOLD: Mapping[type[Group], tuple[type[Group], ...]] = {
 COMMON: tuple[Rule, ...] = (*NAME_RULES, *BODY_RULES, *FLOW_RULES)
 SPEC: Mapping[Stage, tuple[Rule, ...]] = {
     Stage.LOOPS: (*COMMON, no_groups),
-    Stage.GROUPED: (*COMMON, sound_groups, sound_kernels),
-    Stage.KERNELS: (*COMMON, sound_groups, sound_kernels, only_kernels),
+    Stage.GROUPED: (*COMMON, sound_groups, sound_kernels, parameters_are_so),
+    Stage.KERNELS: (*COMMON, sound_groups, sound_kernels, parameters_are_so, only_kernels),
 }
 
 

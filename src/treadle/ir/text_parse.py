@@ -6,11 +6,12 @@ evaluated. What the text says is only checked for form here; `spec` checks the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from treadle.index import Const, Domain, Expr, Kind, Symbol, loop
 from treadle.ir.numerics import ACCUMULATIONS, EXACT, Numerics
+from treadle.ir.parameters import Contiguity, KernelParameter, ParameterAccess
 from treadle.ir.program import (
     KERNEL_SHAPES,
     Arg,
@@ -243,6 +244,8 @@ class _ProgramReader:
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise at.error(f"groups nested at most {MAX_NESTING} deep")
+        if kind is Kernel:
+            common["parameters"] = tuple(self.parameters())
         members = []
         while not at.take("}"):
             if at.done:
@@ -252,6 +255,22 @@ class _ProgramReader:
         at.end_line()
         assert issubclass(kind, Group), "only groups have members"
         return kind(**common, members=tuple(members))
+
+    def parameters(self) -> Iterator[KernelParameter]:
+        at = self.at
+        while at.take_word("parameter"):
+            storage = at.name("a buffer name")
+            at.expect(":")
+            access = ParameterAccess(at.expect_word(*[a.value for a in ParameterAccess]))
+            walk = Contiguity(at.expect_word(*[c.value for c in Contiguity]))
+            at.expect_word("align")
+            alignment = at.integer("how many bytes its address is a multiple of")
+            of_caller = at.take_word("of")
+            if of_caller:
+                at.expect_word("caller")
+            over = at.name("a buffer name") if at.take_word("over") else None
+            at.end_line()
+            yield KernelParameter(storage, access, walk, alignment, bool(of_caller), over)
 
     def call(self, kind: type[Operation], common: dict[str, Any]) -> Operation:
         at = self.at

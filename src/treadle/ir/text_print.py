@@ -25,6 +25,7 @@ from treadle.index import Domain, Expr, Symbol
 from treadle.ir.body import Body, Literal, Stmt
 from treadle.ir.numerics import EXACT
 from treadle.ir.ops import OPS, POINTWISE
+from treadle.ir.parameters import KernelParameter
 from treadle.ir.program import (
     Arg,
     Call,
@@ -169,6 +170,8 @@ def _operation_lines(op: Operation) -> list[str]:
     if isinstance(op, Group):
         head += f" {op.shape}" if isinstance(op, Kernel) else ""
         inner = [f"  {line}" for m in op.members for line in _operation_lines(m)]
+        if isinstance(op, Kernel):
+            inner = [*[f"  {_show_parameter(p)}" for p in op.parameters], *inner]
         return [f"{head}{_tail(op)} {{", *inner, "}"]
     if isinstance(op, Call):
         return [head + _show_call(op) + _tail(op)]
@@ -178,6 +181,12 @@ def _operation_lines(op: Operation) -> list[str]:
         return [f"{head} {show_name(op.target)} = {show_name(op.source)}[{op.position}]{_tail(op)}"]
     assert isinstance(op, Nop)
     return [f"{head} ({_names(op.writes)}){_tail(op)}"]
+
+
+def _show_parameter(p: KernelParameter) -> str:
+    text = f"parameter {show_name(p.storage)} : {p.access.value} {p.contiguity.value}"
+    text += f" align {p.alignment}{_flag(p.of_caller, 'of caller')}"
+    return text if p.over is None else f"{text} over {show_name(p.over)}"
 
 
 def _tail(op: Operation) -> str:

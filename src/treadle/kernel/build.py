@@ -216,8 +216,12 @@ class Builder:
         self, op: Operation, loops: list[Loop], inside: frozenset[str]
     ) -> Iterator[tuple[list[Loop], Body]]:
         """The nests of a group as loops and their body, without stores that nobody reads."""
-        for part, body in self._parts(op, loops):
-            kept = self._without(body, inside, [x for x in loops if x not in part])
+        parts = list(self._parts(op, loops))
+        without = [self._without(b, inside, [x for x in loops if x not in p]) for p, b in parts]
+        if not any(map(acts, without)):
+            yield from parts  # a group written by hand that nobody needs is a kernel all the same
+            return
+        for (part, _), kept in zip(parts, without, strict=True):
             if acts(kept):
                 yield part, kept
 
@@ -248,7 +252,7 @@ class Builder:
         if not any(storage(name) in inside for name, _, _, _ in body.stores()):
             return Body(body.domain, body.reduce, pruned(body.stmts))
         read = {storage(name) for name, _, _ in body.loads()}
-        read |= {storage(str(at.stmt.attrs[0])) for at in body.walk() if at.stmt.op == "bucketize"}
+        read |= {storage(at.stmt.buffer) for at in body.walk() if at.stmt.op == "bucketize"}
         read |= {storage(name) for name, _, mode, _ in body.stores() if mode != "plain"}
         read |= {storage(n) for x in others for n in effects(x).touched}
         return without_stores(body, lambda name: storage(name) in inside - read)

@@ -55,16 +55,23 @@ def programs_of(nest: Nest, program: Program) -> int:
 
 def choose_gpu_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
     """The schedule of a nest on a GPU, and what it does or why there is none."""
+    allowed = may_be_tiled(nest, program)
+    if not allowed:
+        return (), allowed
+    return _GpuChoice(nest, program, accesses_of(nest.body, program)).steps()
+
+
+def may_be_tiled(nest: Nest, program: Program) -> Verdict:
+    """KER007: whether programs of a GPU may share out the points of a nest, in tiles."""
     if not program.numerics.reassociation or program.numerics.accumulation == "exact":
-        return (), no("KER007", nest=nest.name, reason="sums must be exact")
+        return no("KER007", nest=nest.name, reason="sums must be exact")
     for at in nest.body.walk():
         if at.stmt.op in ONE_BY_ONE:
-            return (), no("KER007", nest=nest.name, reason=f"{at.stmt.op} goes one by one")
-    accesses = accesses_of(nest.body, program)
+            return no("KER007", nest=nest.name, reason=f"{at.stmt.op} goes one by one")
     must = plan_nests(nest.body, program.storage_of, frozenset(), in_any_order=True)
     if any(s.kept for s in must.steps):
-        return (), no("KER007", nest=nest.name, reason="a row must be kept")
-    return _GpuChoice(nest, program, accesses).steps()
+        return no("KER007", nest=nest.name, reason="a row must be kept")
+    return yes("KER007")
 
 
 def keeps_rows(body: Body) -> bool:

@@ -85,7 +85,7 @@ def _has_one_step(body: Body) -> bool:
 def can_be_a_part(body: Body) -> bool:
     """Whether a body combines in ways that also work over a part of a kernel's inner loops."""
     for stmt in body.stmts:
-        if stmt.op in COMBINING and (stmt.op != "reduce" or stmt.attrs[0] in WHOLE_ROWS):
+        if stmt.op in COMBINING and (stmt.op != "reduce" or stmt.attr("kind") in WHOLE_ROWS):
             return False
     return True
 

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from treadle.core.verdict import YES, Verdict, no
-from treadle.index import Domain, Expr, Facts, IndexMap, IntLike, Kind, Symbol, substitute
+from treadle.index import Domain, Expr, Facts, IndexMap, IntLike, Kind, Symbol
 from treadle.index.apart import ByteSpan, never_meet
-from treadle.ir.body import Body, Stmt, number_of, value_symbol
+from treadle.ir.body import Body, Stmt
 from treadle.ir.ops import OPS
+from treadle.ir.pattern import NAMES_A_BUFFER
 from treadle.ir.program import Loop, Program
-from treadle.ir.rewrite import pruned
+from treadle.ir.rewrite import BodySource, Rewriter, pruned
+from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import DType
-from treadle.ir.typing import infer_types
+from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.common_loops import CommonLoops, common_loops
 from treadle.kernel.stages import statement_loops
 
@@ -44,7 +46,7 @@ def join(program: Program, loops: Sequence[Loop]) -> Body | Verdict:
 
 def without_stores(body: Body, gone: Callable[[str], bool]) -> Body:
     """The body, less its stores into buffers for which `gone` holds, and what only they used."""
-    kept = [s for s in body.stmts if s.op != "store" or not gone(str(s.attrs[0]))]
+    kept = [s for s in body.stmts if s.op != "store" or not gone(s.buffer)]
     return Body(body.domain, body.reduce, pruned(tuple(kept)))
 
 
@@ -74,6 +76,8 @@ class _Access:
     mode: str
     """The mode of a store; empty for a load."""
     member: str
+    own: ByteSpan | None
+    """The bytes as the member itself names them; None if it cannot tell."""
 
 
 class Joined:
@@ -83,8 +87,7 @@ class Joined:
         self.program, self.common = program, common
         self.space = common.domain + common.inner
         self.facts: Facts = self.space.facts
-        self.stmts: list[Stmt] = []
-        self._count = 0
+        self.writer = Rewriter()
         self._known: dict[tuple[str, DType, IndexMap], tuple[int, Expr, bool]] = {}
         self._touched: dict[str, list[_Access]] = {}
 
@@ -93,9 +96,8 @@ class Joined:
 
         `part` is the place among its steps of a member that reduces over some inner loops only.
         """
-        copy = _Copy(self, op, values, part)
-        for stmt in op.body.stmts:
-            copy.take(stmt, self.stmts, top=True)
+        copy = _Copy(self, op, part)
+        BodySource(self.writer, values, instead=copy.instead).take(op.body.stmts)
         for access in copy.accesses:
             verdict = self._agrees(access)
             if not verdict:
@@ -106,15 +108,19 @@ class Joined:
 
     def body(self) -> Body:
         """What was joined."""
-        return Body(self.common.domain, self.common.inner, tuple(self.stmts))
+        return Body(self.common.domain, self.common.inner, self.writer.stmts)
 
     # -- agreement -------------------------------------------------------------------------
     def _agrees(self, b: _Access) -> Verdict:
         """KER002: what members share, one of them writing, they touch at the same point."""
+        if self.space.numel.value == 1:
+            return YES  # with one point for all, the order of the statements is the order
         for a in self._touched.get(b.storage, ()):
             if not (a.mode or b.mode) or a.mode == b.mode != "plain":
                 continue  # both read, or take turns
             if a.index is None or b.index is None:
+                if a.own is not None and b.own is not None and never_meet(a.own, b.own):
+                    continue  # data decide where, but within bounds
                 return no("KER002", buffer=a.storage, left=a.member, right=b.member)
             if {a.mode, b.mode} - {"", "plain"}:
                 return no("KER002", buffer=a.storage, left=a.mode, right=b.mode)
@@ -155,19 +161,12 @@ class Joined:
         if not modes or not inner:
             return YES
         loops = statement_loops(self.body())
-        for stmt, along in zip(self.stmts, loops, strict=True):
-            if stmt.op == "store" and stmt.attrs[2] in modes and not inner <= along:
-                return no("KER002", buffer=str(stmt.attrs[0]), mode=str(stmt.attrs[2]))
+        for stmt, along in zip(self.writer.stmts, loops, strict=True):
+            if stmt.op == "store" and stmt.mode in modes and not inner <= along:
+                return no("KER002", buffer=stmt.buffer, mode=stmt.mode)
         return YES
 
-    # -- appending -------------------------------------------------------------------------
-    def emit(self, stmt: Stmt, into: list[Stmt]) -> int:
-        """Append a statement; gives the number of its value."""
-        number = self._count
-        self._count += OPS[stmt.op].produces
-        into.append(stmt)
-        return number
-
+    # -- what is known ----------------------------------------------------------------------
     def _key(self, buffer: str, index: Expr) -> tuple[str, DType, IndexMap]:
         element = self.program.by_name[buffer].dtype
         return self.program.storage_of(buffer), element, place_key(self.space, index)
@@ -198,99 +197,66 @@ class Joined:
 
 
 class _Copy:
-    """Carries the statements of one member over, with new numbers and loops."""
+    """What becomes of the statements of one member on their way into the joined body."""
 
-    def __init__(
-        self, to: Joined, op: Loop, values: Mapping[Symbol, IntLike], part: Expr | None
-    ) -> None:
+    def __init__(self, to: Joined, op: Loop, part: Expr | None) -> None:
         self.to, self.name, self.part = to, op.name, part
+        self.facts = facts_of(op.body)
         self.types = infer_types(op.body, to.program.by_name)
-        self.values: dict[Symbol, IntLike] = dict(values)
-        self.numbers: dict[int, int] = {}
         self.accesses: list[_Access] = []
-        self._old = 0
+        # As the member writes them, in the order in which they come along.
+        self._originals = iter([at.stmt for at in op.body.walk() if at.stmt.op in NAMES_A_BUFFER])
 
-    def take(self, stmt: Stmt, into: list[Stmt], top: bool) -> None:
-        """Append one statement, or find that its value is known already."""
-        old = self._old
-        self._old += OPS[stmt.op].produces
-        attrs = tuple([self._attr(a) for a in stmt.attrs])
-        args = tuple([self.numbers[a] for a in stmt.args])
-        if stmt.op in ("load", "store", "bucketize"):
-            self._note(stmt, attrs)
-        if stmt.op == "load":
-            self._load(attrs, old, into, top)
-        elif stmt.op == "store":
-            self._store(stmt, attrs, args[0], into)
-        elif stmt.region:
-            self._region(stmt, attrs, args, old, into)
-        else:
-            fresh = Stmt(stmt.op, args, attrs)
-            if stmt.op == "reduce" and self.part is not None:
-                fresh = Stmt("reduce_part", args, (*attrs, self.part))
-            number = self.to.emit(fresh, into)
-            if OPS[stmt.op].produces:
-                self._number(old, number)
+    def instead(self, writer: Rewriter, given: Stmt) -> int | None:
+        """The number of a statement's value: one that is known, or that of the statement here."""
+        if OPS[given.op].has_region or not (OPS[given.op].produces or given.op == "store"):
+            return None
+        simplify = self.to.facts.simplify
+        attrs = [simplify(a) if isinstance(a, Expr) else a for a in given.attrs]
+        stmt = Stmt(given.op, given.args, tuple(attrs))
+        if stmt.op in NAMES_A_BUFFER:
+            original = next(self._originals)
+            self._note(stmt, original)
+            if stmt.op == "load":
+                return self._load(writer, stmt)
+            if stmt.op == "store":
+                return self._store(writer, stmt, self.types[original.args[0]])
+        if stmt.op == "reduce" and self.part is not None:
+            stmt = Stmt("reduce_part", stmt.args, (*stmt.attrs, self.part))
+        return writer.emit(stmt)
 
-    def _note(self, stmt: Stmt, attrs: tuple[object, ...]) -> None:
-        buffer, index = str(attrs[0]), attrs[1]
-        program = self.to.program
-        data = stmt.op == "bucketize" or not isinstance(index, Expr) or _from_data(index)
+    def _note(self, stmt: Stmt, original: Stmt) -> None:
+        program, buffer = self.to.program, self.to.program.by_name[stmt.buffer]
+        is_search = stmt.op == "bucketize"
         self.accesses.append(
             _Access(
-                storage=program.storage_of(buffer),
-                dtype=program.by_name[buffer].dtype,
-                index=None if data or not isinstance(index, Expr) else index,
-                mode=str(attrs[2]) if stmt.op == "store" else "",
+                storage=program.storage_of(stmt.buffer),
+                dtype=buffer.dtype,
+                index=None if is_search or _from_data(stmt.address) else stmt.address,
+                mode=stmt.mode if stmt.op == "store" else "",
                 member=self.name,
+                own=None
+                if is_search
+                else ByteSpan(original.address, buffer.dtype.itemsize, self.facts),
             )
         )
 
-    def _number(self, old: int, new: int) -> None:
-        self.numbers[old] = new
-        self.values[value_symbol(old)] = value_symbol(new)
-
-    def _attr(self, attr: object) -> object:
-        if not isinstance(attr, Expr):
-            return attr
-        stale = [s for s in attr.free if s.kind is Kind.INDIRECT and s not in self.values]
-        assert not stale, f"%{number_of(stale[0])} is not defined"
-        return self.to.facts.simplify(substitute(attr, self.values))
-
-    def _load(self, attrs: tuple[object, ...], old: int, into: list[Stmt], top: bool) -> None:
-        buffer, index = str(attrs[0]), attrs[1]
-        assert isinstance(index, Expr)
-        number = self.to.known(buffer, index)
+    def _load(self, writer: Rewriter, stmt: Stmt) -> int:
+        number = self.to.known(stmt.buffer, stmt.address)
         if number is None:
-            number = self.to.emit(Stmt("load", (), attrs), into)
-            if top:  # what a region loads is seen inside it only
-                self.to.note_load(buffer, index, number)
-        self._number(old, number)
+            number = writer.emit(stmt)
+            if not writer.is_in_region:  # what a region loads is seen inside it only
+                self.to.note_load(stmt.buffer, stmt.address, number)
+        return number
 
-    def _store(self, stmt: Stmt, attrs: tuple[object, ...], value: int, into: list[Stmt]) -> None:
-        buffer, index, mode = str(attrs[0]), attrs[1], str(attrs[2])
-        assert isinstance(index, Expr)
-        element = self.to.program.by_name[buffer].dtype
-        if mode == "plain" and self.types[stmt.args[0]] is not element:
-            value = self.to.emit(Stmt("cast", (value,), (element,)), into)
-        self.to.emit(Stmt("store", (value,), attrs), into)
-        self.to.note_store(buffer, index, value, mode)
-
-    def _region(
-        self,
-        stmt: Stmt,
-        attrs: tuple[object, ...],
-        args: tuple[int, ...],
-        old: int,
-        into: list[Stmt],
-    ) -> None:
-        place = len(into)
-        number = self.to.emit(Stmt(stmt.op, args, attrs), into)
-        self._number(old, number)
-        inner: list[Stmt] = []
-        for one in stmt.region:
-            self.take(one, inner, top=False)
-        into[place] = Stmt(stmt.op, args, attrs, tuple(inner))
+    def _store(self, writer: Rewriter, stmt: Stmt, found: ValueType) -> int:
+        (value,) = stmt.args
+        element = self.to.program.by_name[stmt.buffer].dtype
+        if stmt.mode == "plain" and found is not element:
+            value = writer.emit(Stmt("cast", (value,), (element,)))
+        writer.emit(Stmt("store", (value,), stmt.attrs))
+        self.to.note_store(stmt.buffer, stmt.address, value, stmt.mode)
+        return value
 
 
 def _from_data(index: Expr) -> bool:

@@ -65,7 +65,7 @@ def _mixed(program: Program, rows: Loop, columns: Loop, name: Callable[[], str])
     a, b = rows.body, columns.body
     if a.domain.numel is not b.reduce.numel or a.reduce.numel is not b.domain.numel:
         return no("KER005", reason="shapes that are not transposed", rows=rows.name)
-    kinds = {str(s.attrs[0]) for s in b.stmts if s.op == "reduce"}
+    kinds = {str(s.attr("kind")) for s in b.stmts if s.op == "reduce"}
     if not kinds or kinds - set(MODES) or not reduced_once(b, elementwise=True):
         return no("KER005", reason="columns that are not made of partial results")
     halves = _Halves(program, columns, name)
@@ -166,7 +166,7 @@ class _Halves:
         self, one: Rewriter, ones: BodySource, two: Rewriter, stmt: Stmt, number: int
     ) -> int | Verdict:
         """Add to a partial result at each element; gives the result where it is used."""
-        to, kind = self.types[number], str(stmt.attrs[0])
+        to, kind = self.types[number], str(stmt.attr("kind"))
         assert isinstance(to, DType)
         if not to.is_float and kind in ("max", "min"):
             return no("KER005", reason=f"a {kind} of {to}")

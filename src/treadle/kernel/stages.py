@@ -67,7 +67,7 @@ class Step:
     @property
     def is_two_pass(self) -> bool:
         """Whether it is a reduction that goes over the row twice; `time` is the second pass."""
-        return self.op == "reduce" and self.stmt.attrs[0] in self.twice
+        return self.op == "reduce" and self.stmt.attr("kind") in self.twice
 
 
 @dataclass
@@ -224,9 +224,9 @@ def _look(
         home[counter] = step.position
         counter += 1
     if stmt.op in ("load", "bucketize"):
-        step.loads |= {storage_of(str(stmt.attrs[0]))}
+        step.loads |= {storage_of(stmt.buffer)}
     if stmt.op == "store":
-        step.stores = storage_of(str(stmt.attrs[0]))
+        step.stores = storage_of(stmt.buffer)
     step.acts = step.acts or stmt.op in ("store", "assert")
     for inner in stmt.region:
         counter = _look(inner, step, counter, home, varies, reduce_vars, storage_of)

@@ -118,6 +118,16 @@ def refusals_in(journal: Journal) -> dict[str, dict[str, int]]:
     return dict(sorted(found.items()))
 
 
+def traded_in(journal: Journal) -> dict[str, int]:
+    """What fusions paid with memory: how many, by how much the peak rose, the bytes not moved."""
+    paid = [e["facts"] for e in journal.events("verdict") if e["ok"] and e["facts"].get("paid")]
+    return {
+        "fusions": len(paid),
+        "peak_bytes": sum(int(f["paid"]) for f in paid),
+        "saved_bytes": sum(int(f.get("bytes", 0)) for f in paid),
+    }
+
+
 def explain_worse(
     choice: ScheduleChoice,
     unfused: Figures,

@@ -26,6 +26,7 @@ from treadle.frontends.xla_dump.import_program import import_program as xla_prog
 from treadle.ir.program import Program
 from treadle.ir.spec import violations
 from treadle.ir.text import parse_program, show_program
+from treadle.kernel.allowed_steps import kernel_violations
 from treadle.lab import check_xla
 from treadle.lab.files import kind_of
 from treadle.memory.csvio import Table, parse_csv
@@ -148,7 +149,7 @@ def _load_program(path: str, text: str, kind: str) -> LoadedFile:
     # The header of a reproducer is line 1: an empty line in its place keeps line numbers.
     body = "\n" + text.partition("\n")[2] if kind == "reproducer" else text
     program = parse_program(body, path)
-    errors = [str(v) for v in violations(program)]
+    errors = [str(v) for v in violations(program) or kernel_violations(program)]
     printed = show_program(program)
     if not errors and parse_program(printed, path) != program:
         errors.append("the printed program reads back as another one [CERT003]")

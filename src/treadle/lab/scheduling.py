@@ -7,6 +7,7 @@ from dataclasses import replace
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
 from treadle.core.options import Options
+from treadle.ir.change import devices_of, moved_to
 from treadle.ir.program import Program
 from treadle.lab.files import kind_of
 from treadle.schedule.pipeline import given_peak
@@ -27,6 +28,23 @@ def options_for(text: str, policy: str | None = None, accounting: str | None = N
     elif is_dump(text):
         changes["accounting"] = "dump"  # sizes of inputs are not in a dump
     return Options.from_env().with_(**changes)
+
+
+GPU = "cuda:0"
+"""The device that a program is moved to if it is scheduled for a GPU."""
+
+
+def for_target(program: Program, target: str | None) -> Program:
+    """The program on a device of the kind of machine that `target` names.
+
+    One that is on such a device already stays as it is, and so does one without a target.
+    """
+    if target is None:
+        return program
+    kinds = {device.partition(":")[0] for device in devices_of(program)}
+    if target == "cpu":
+        return program if kinds <= {"cpu"} else moved_to(program, "cpu")
+    return moved_to(program, GPU) if kinds <= {"cpu"} else program
 
 
 def context_for(program: Program, options: Options, given: Program) -> Ctx:

@@ -19,12 +19,10 @@ from dataclasses import dataclass, field
 from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.core.errors import UsageError
 from treadle.index import Facts, Symbol, evaluate, hint
+from treadle.ir.devices import alignment_for
 from treadle.ir.program import Program
 from treadle.ir.types import Buffer
 from treadle.memory.problem import Block, Pool, Problem
-
-CPU_ALIGNMENT = 64
-GPU_ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +180,6 @@ def problem_of(
         steps=tuple(live.name_of(step[0]) for step in live.timeline.order()),
         alignment=alignment,
     )
-
-
-def alignment_for(device: str) -> int:
-    """What offsets are multiples of on a device, where nothing else is asked for."""
-    return CPU_ALIGNMENT if device.partition(":")[0] == "cpu" else GPU_ALIGNMENT
 
 
 class _ProblemBuilder:

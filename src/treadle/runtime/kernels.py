@@ -53,7 +53,7 @@ class Kernels:
             raise RunError(message, code="RUN012", notes=["a kernel asked for a row of its own"])
         site = self._sites[record[0] - 1]
         message, notes = site.render(record)
-        raise RunError(message, code=site.code, notes=notes)
+        raise RunError(message, code=site.code, notes=notes, operations=site.operations)
 
 
 def load_kernels(unit: Unit, options: Options, optimise: int = 2) -> tuple[Kernels | None, Verdict]:

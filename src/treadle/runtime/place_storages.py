@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.core.context import Ctx
-from treadle.memory.from_program import alignment_for
+from treadle.ir.devices import alignment_for
 from treadle.memory.portfolio import Solution, solve
 from treadle.memory.problem import ARENA, Block, Place, Pool, Problem
 from treadle.runtime.device_memory import DeviceMemory, Role, StorageLife

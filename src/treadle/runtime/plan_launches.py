@@ -20,8 +20,8 @@ from treadle.runtime.arena import Placement, plan_layout, stacked_layout
 from treadle.runtime.device_memory import DeviceMemory, Role, StorageLife
 from treadle.runtime.launch_plan import LaunchPlan
 from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.layouts_at_sizes import layouts_at
 from treadle.runtime.place_storages import in_place_chains, place_storages
-from treadle.runtime.placed_layout import layouts_at
 
 Lives: TypeAlias = Mapping[str, StorageLife]
 PlaceDevice: TypeAlias = Callable[[str, Lives], DeviceMemory]

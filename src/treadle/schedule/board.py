@@ -36,6 +36,8 @@ class Board:
         self.paid_up_to = self.peak
         """The highest peak that costs nothing more: the lowest found, and what was paid since."""
         self.given_peak = max(self.peak, ctx.peak_bytes or 0)
+        self.memory_limit = ctx.options.memory_limit
+        """What the user allows, in place of what the policy derives from the given peak."""
         self.pays = False
         """Whether memory may be spent now, if what it saves is worth it."""
         self.group_of = self.order.group_of
@@ -110,14 +112,18 @@ class Board:
         """The highest peak that the policy allows now, for what saves `worth` bytes of traffic.
 
         What is free is the lowest peak found, not the given one: memory is there to be saved, and
-        is spent up to the given peak (and the policy's factor) only for what is worth it.
+        is spent only for what is worth it, up to the user's `memory_limit`, or without one up to
+        the given peak and the policy's factor. A limit below what was found lets nothing be spent.
         """
         policy = self.policy
         if policy.never_raise:
             return self.peak
         if policy.peak_factor is None:
             return None
-        most = max(self.paid_up_to, int(self.given_peak * policy.peak_factor))
+        most = self.memory_limit
+        if most is None:
+            most = int(self.given_peak * policy.peak_factor)
+        most = max(self.paid_up_to, most)
         if policy.peak_price == 0:
             return most
         spend = int(worth / policy.peak_price) if self.pays else 0

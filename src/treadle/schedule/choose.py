@@ -173,14 +173,14 @@ class Search:
             return no(verdict.code, **verdict.facts, bytes=score)
         if score <= 0:
             return no("FUS012", bytes=score)
-        verdict = is_faster(pair, score)
-        if not verdict:
-            return no(verdict.code, **verdict.facts, bytes=score)
+        faster = is_faster(pair, score)
+        if not faster:
+            return no(faster.code, **faster.facts, bytes=score)
         worth = worth_in_memory(score, self.ctx.cost.machine(one.device))
         verdict = self.board.acyclic(a, b) and self.board.place(first, second, worth=worth)
         if not verdict:
-            return no(verdict.code, **verdict.facts, bytes=score)
-        verdict = yes(verdict.code, **verdict.facts, bytes=score)
+            return no(verdict.code, **verdict.facts, bytes=score, **faster.facts)
+        verdict = yes(verdict.code, **verdict.facts, bytes=score, **faster.facts)
         if verdict:
             if changed is not None:
                 for position, op in changed.ops:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.analysis.access import Access, accesses, loop_accesses
-from treadle.index import Expr, hint
+from treadle.analysis.kernel_time import work_of_loop
+from treadle.index import Domain, Expr, hint
+from treadle.ir.body import Body
 from treadle.ir.effects import effects
+from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Loop, Operation, Program
 from treadle.kernel.common_loops import can_be_a_part
 from treadle.kernel.space import ONE, Space, quotient, space_of
+from treadle.kernel.stages import statement_loops
 from treadle.schedule.open_calls import call_touches, opens, result_space
 from treadle.schedule.touches import Touch, outer_access_map
 
@@ -22,8 +26,8 @@ class KernelDraft:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "call", "combines", "device", "fixed", "leaves", "members", "name", "scans", "space",
-        "statements", "touches", "uses",
+        "_moved", "call", "combines", "device", "fixed", "leaves", "members", "name", "repeats",
+        "scans",        "space", "statements", "touches", "uses", "work",
     )  # fmt: skip
 
     def __init__(
@@ -42,11 +46,19 @@ class KernelDraft:
         self.scans = False
         self.combines: tuple[Expr, Expr] | None = None
         """Points and steps in all of what needs whole rows: scans, sorts, moments."""
+        self.repeats: Expr | None = None
+        """Points of a member that adds the same value to the same place at several of them."""
         self.statements = 0
+        self.work = 0.0
+        """Arithmetic of its members, over all their points."""
+        self._moved: int | None = None
         self.fixed = not isinstance(op, Loop)
         if isinstance(op, Loop):
             self.space = space_of(op)
             self.statements = len(op.body.stmts)
+            self.work = work_of_loop(op)
+            if pattern_of(op).pattern.derive(_adds_again):
+                self.repeats = op.body.domain.numel
             if len(op.body.reduce):
                 if not can_be_a_part(op.body):
                     self.combines = op.body.domain.numel, op.body.space.numel
@@ -67,6 +79,22 @@ class KernelDraft:
         """Whether a member stores to it."""
         return any(t.is_write for t in self.touches.get(storage, ()))
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that it reads and writes, each storage once each way."""
+        if self._moved is None:
+            total = 0
+            for touches in self.touches.values():
+                read = written = 0
+                for t in touches:
+                    if t.is_write:
+                        written = max(written, t.bytes)
+                    else:
+                        read = max(read, t.bytes)
+                total += read + written
+            self._moved = total
+        return self._moved
+
     def absorb(self, other: KernelDraft, space: Space) -> None:
         """Take over the members of another kernel."""
         self.space = space
@@ -76,6 +104,9 @@ class KernelDraft:
         self.combines = other.combines if self.combines is None else self.combines
         self.call = other.call if self.call is None else self.call
         self.statements += other.statements
+        self.work += other.work
+        self.repeats = other.repeats if self.repeats is None else self.repeats
+        self._moved = None
         for storage, theirs in other.touches.items():
             mine = self.touches.get(storage)
             if mine is None:
@@ -85,6 +116,21 @@ class KernelDraft:
             mine.extend(t for t in theirs if _meaning(t) not in known)
         for storage, count in other.uses.items():
             self.uses[storage] = self.uses.get(storage, 0) + count
+
+
+def _adds_again(body: Body) -> bool:
+    """Whether a store adds what does not vary along some loop, as often as that has points.
+
+    As an inner loop that would not be walked for it: a statement happens once along such loops.
+    """
+    if all(mode == "plain" for _, _, mode, _ in body.stores()):
+        return False
+    wanted = {v for v, n in body.domain.items() if n.value != 1}
+    flat = Body(Domain(), body.domain, body.stmts)
+    return any(
+        stmt.op == "store" and stmt.mode != "plain" and not wanted <= along
+        for stmt, along in zip(body.stmts, statement_loops(flat), strict=True)
+    )
 
 
 def _meaning(t: Touch) -> object:

@@ -31,6 +31,7 @@ from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
 from treadle.ir.spec import Stage, violations
 from treadle.ir.text import parse_program, show_program
+from treadle.kernel.allowed_steps import kernel_violations
 from treadle.schedule.failure import PipelineError, describe_failure
 from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import SCHEDULING
@@ -39,7 +40,7 @@ from treadle.schedule.reproducer import write_reproducer
 
 def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING) -> Program:
     """The program after the passes; raises PipelineError with a reproducer if one fails."""
-    bad = violations(program)
+    bad = violations(program) or list(kernel_violations(program))
     if bad and ctx.options.check >= 1:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
     changed: set[str] = set()
@@ -102,6 +103,7 @@ def check(
     bad: list[Violation] = []
     if level >= 1:
         bad = [*border_changes(before, after), *loosened(before, after), *violations(after, stage)]
+        bad = bad or list(kernel_violations(after))
     if not bad and level >= 2:
         bad = certify(before, after)
         if not bad and parse_program(show_program(after)) != after:

@@ -1,6 +1,6 @@
-"""Whether one kernel is faster than two: predicted times, compared.
+"""Whether one kernel is faster than two: predicted times of whole kernels, compared.
 
-    apart      each moves its bytes with as many cores as it has points for, two launches
+    apart      each moves its bytes and does its work with the cores it has points for, two launches
     together   the saved bytes are not moved, one launch, with the points that both can share
 
 A reduction has few points: it may keep most of a device idle, and so may a kernel that takes it in.
@@ -8,8 +8,11 @@ A reduction has few points: it may keep most of a device idle, and so may a kern
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from treadle.analysis.kernel_time import kernel_ns
 from treadle.core.costs import CostModel, Machine
-from treadle.core.verdict import YES, Verdict, no
+from treadle.core.verdict import YES, Verdict, no, yes
 from treadle.index import hint
 from treadle.schedule.kernels import KernelDraft
 from treadle.schedule.rules.pair import Pair
@@ -20,27 +23,38 @@ CACHE_SPEED = 4
 """How much faster a cache is than the memory behind it, at the least."""
 
 
-def is_faster(pair: Pair, saved: int) -> Verdict:
-    """FUS014: cores that would stand idle cost less than what is saved."""
+class PairTimes(NamedTuple):
+    """Predicted nanoseconds of two kernels, and of the one they could be."""
+
+    apart_ns: int
+    together_ns: int
+
+
+def times_of(pair: Pair, saved: int) -> PairTimes | None:
+    """The times to compare; None where a call keeps its own points and decides for itself."""
     if pair.space is None or pair.first.call is not None or pair.second.call is not None:
-        return YES  # a call keeps its own points
+        return None
     cost: CostModel = pair.cost
     machine = cost.machine(pair.first.device)
+    one, other = pair.first, pair.second
+    apart = _alone_ns(one, machine) + _alone_ns(other, machine)
+    moved = max(one.moved_bytes + other.moved_bytes - saved, 0)
     points = hint(pair.space.outer)
-    if points >= machine.cores:
+    together = kernel_ns(machine, moved, one.work + other.work, points)
+    return PairTimes(round(apart), round(together))
+
+
+def is_faster(pair: Pair, saved: int) -> Verdict:
+    """FUS014: one kernel takes no longer than two, cores that would stand idle included."""
+    times = times_of(pair, saved)
+    if times is None:
         return YES
-    moved = [moved_bytes(k) for k in (pair.first, pair.second)]
-    apart = sum(
-        _ns(n, hint(k.space.outer), machine)
-        for n, k in zip(moved, (pair.first, pair.second), strict=True)
-    )
-    together = _ns(max(sum(moved) - saved, 0), points, machine)
-    if together <= apart:
-        return YES
-    return no(
-        "FUS014", points=points, cores=machine.cores, apart_ns=round(apart),
-        together_ns=round(together),
-    )  # fmt: skip
+    if times.together_ns <= times.apart_ns:
+        return yes(**times._asdict())
+    assert pair.space is not None, "without a common space there are no times"
+    cost: CostModel = pair.cost
+    cores = cost.machine(pair.first.device).cores
+    return no("FUS014", points=hint(pair.space.outer), cores=cores, **times._asdict())
 
 
 def worth_in_memory(saved: int, machine: Machine) -> float:
@@ -53,15 +67,5 @@ def worth_in_memory(saved: int, machine: Machine) -> float:
     return saved / (CACHE_SPEED if stays else 1) + machine.launch_ns * machine.gigabytes_per_second
 
 
-def moved_bytes(kernel: KernelDraft) -> int:
-    """Bytes that a kernel reads and writes, each storage once each way."""
-    total = 0
-    for touches in kernel.touches.values():
-        total += max((t.bytes for t in touches if not t.is_write), default=0)
-        total += max((t.bytes for t in touches if t.is_write), default=0)
-    return total
-
-
-def _ns(moved: int, points: int, machine: Machine) -> float:
-    busy = min(1.0, max(points, 1) / machine.cores)
-    return moved / machine.gigabytes_per_second / busy + machine.launch_ns
+def _alone_ns(kernel: KernelDraft, machine: Machine) -> float:
+    return kernel_ns(machine, kernel.moved_bytes, kernel.work, hint(kernel.space.outer))

@@ -177,5 +177,6 @@ def test_building_is_checked_like_any_pass() -> None:
         "build-kernels",
         "merge-loops",
         "schedule-loops",
+        "state-parameters",
     ]
     assert with_kernels(built) is built

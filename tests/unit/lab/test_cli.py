@@ -127,7 +127,7 @@ def test_schedule_writes_the_program_and_the_journal(
     assert main(command) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["before"]["kernels"], data["after"]["kernels"]) == (4, 1)
-    assert [p["name"] for p in data["passes"]][-1] == "schedule-loops"
+    assert [p["name"] for p in data["passes"]][-1] == "state-parameters"
     assert data["partitions"] == data["fewest_partitions"] == 1
     assert "fused sum_max_exp_0 on cpu {" in out.read_text()
     parse_program(out.read_text())

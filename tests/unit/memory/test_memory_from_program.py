@@ -12,9 +12,10 @@ from treadle.core.costs import CostModel
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.devices import alignment_for
 from treadle.ir.program import Program
 from treadle.ir.types import Buffer
-from treadle.memory.from_program import PlanOptions, alignment_for, problem_of
+from treadle.memory.from_program import PlanOptions, problem_of
 from treadle.memory.plan_cache import PlanCache, plan_for_all_sizes
 from treadle.memory.plan_program import plan_program
 from treadle.memory.problem import ARENA, Block, Place, Plan

@@ -75,7 +75,7 @@ def test_all_passes_run_and_are_journaled(tmp_path: Path) -> None:
     assert run_pipeline(result, again) is result
     built = run_pipeline(result, ctx, KERNELS)
     changed = {e["name"] for e in ctx.journal.events("pass") if e["changed"]}
-    assert changed == {"fuse", "name-kernels", "build-kernels"}
+    assert changed == {"fuse", "name-kernels", "build-kernels", "state-parameters"}
     assert run_pipeline(built, again, PIPELINE) is built
 
 

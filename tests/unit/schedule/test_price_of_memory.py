@@ -10,8 +10,10 @@ from treadle.analysis.devices import DEVICES
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
+from treadle.core.verdict import yes
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Program
+from treadle.lab.given_or_new import traded_in
 from treadle.schedule.board import Board
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.profit import worth_in_memory
@@ -61,3 +63,34 @@ def test_traffic_in_the_cache_is_worth_a_quarter_and_a_launch_what_could_be_move
     assert worth_in_memory(4000, cpu) == 1000 + launch
     large = cpu.cache_bytes
     assert worth_in_memory(large, cpu) == large + launch
+
+
+def limited(policy: str, given: int | None, limit: int) -> Board:
+    ctx = Ctx(Options(memory_limit=limit), MACHINES, Journal(), peak_bytes=given)
+    table = Board(program(), ctx, POLICIES[policy])
+    table.pays = True
+    return table
+
+
+@pytest.mark.parametrize("policy", ["balanced", "fast"])
+def test_the_users_limit_is_the_ceiling_instead(policy: str) -> None:
+    assert limited(policy, 10_000, 50_000).limit(10**9) == 50_000, "more than the given peak"
+    assert limited(policy, 10_000, 5000).limit(10**9) == 5000, "less than the given peak"
+    assert limited(policy, 10_000, 100).limit(10**9) == 2000, "nothing is spent below what there is"
+
+
+def test_what_is_spent_below_the_users_limit_must_still_be_worth_it() -> None:
+    assert limited("balanced", 10_000, 50_000).limit(3000) == 5000
+
+
+@pytest.mark.parametrize("policy, limit", [("memory", 2000), ("inductor", None)])
+def test_policies_without_a_price_know_no_limit(policy: str, limit: int | None) -> None:
+    assert limited(policy, 10_000, 50_000).limit(10**9) == limit
+
+
+def test_what_was_traded_is_told() -> None:
+    journal = Journal(level=5)
+    journal.verdict("fuse", ("a", "b"), yes("FUS000", peak=9, paid=4, bytes=100))
+    journal.verdict("fuse", ("b", "c"), yes("FUS000", peak=9, bytes=7))
+    journal.verdict("fuse", ("c", "d"), yes("FUS000", peak=12, paid=3, bytes=50))
+    assert traded_in(journal) == {"fusions": 2, "peak_bytes": 7, "saved_bytes": 150}

@@ -185,7 +185,7 @@ class BodyWriter:
             key = self.type_of(step.stmt.args[0])
             row, order = self._row(step.number, key, "k0_"), self._row(step.number, DType.I64, "o_")
             spare = self._row(step.number, DType.I64, "s_")
-            descending = bool(step.stmt.attrs[0])
+            descending = bool(step.stmt.attr("descending"))
             point.add(sort_call(key, row, order, spare, self.row_length(), descending))
         elif step.op == "reduce":
             reduction = self._reductions[step.number]
@@ -199,7 +199,7 @@ class BodyWriter:
             stmt, result = step.stmt, self.types[step.number]
             to = result[0] if isinstance(result, tuple) else result
             assert to is not None, "a value that is written has a type"
-            kind = str(stmt.attrs[0])
+            kind = str(stmt.attr("kind"))
             over = self._over(step) if step.over else None
             if kind in NEEDS_AN_ELEMENT:
                 words = f"{kind} over no elements has no answer"
@@ -214,12 +214,12 @@ class BodyWriter:
 
     def _scan_state(self, step: Step, time: int) -> Sequence[str]:
         name = f"c{step.number}_{time}"  # each pass that needs it runs it anew
-        if step.stmt.attrs[0] == "unknown":
+        if step.stmt.attr("combine") == "unknown":
             message = f"operation '{self.operation}': how its scan combines values is not known"
             raise TreadleError(message, code="GEN003")
-        if step.stmt.attrs[0] != "region":
+        if step.stmt.attr("combine") != "region":
             types = [self.type_of(a) for a in step.stmt.args]
-            return SCANNERS[str(step.stmt.attrs[0])](name, ["0"] * len(types), types).before
+            return SCANNERS[str(step.stmt.attr("combine"))](name, ["0"] * len(types), types).before
         states = [f"{held(self.type_of(a))} {name}_{k} = 0;" for k, a in enumerate(step.stmt.args)]
         return [*states, f"int {name}_on = 0;"]
 
@@ -227,8 +227,8 @@ class BodyWriter:
         stmt, name, here = step.stmt, f"c{step.number}_{time}", self.loops.innermost
         values = [self.name_of(a) for a in stmt.args]
         types = [self.type_of(a) for a in stmt.args]
-        if stmt.attrs[0] != "region":
-            scan = SCANNERS[str(stmt.attrs[0])](name, values, types)
+        if stmt.attr("combine") != "region":
+            scan = SCANNERS[str(stmt.attr("combine"))](name, values, types)
             here.add(*scan.at_point)
             self.define(step.number, scan.results)
             return

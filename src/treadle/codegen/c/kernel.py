@@ -1,9 +1,11 @@
 """A kernel as one C function: parameters, pointers, the bodies one after the other, clean-up.
 
-    static int k0_softmax(void *const a0, void *const a1, const int64_t n_n, int64_t *const error)
+    static int k0_softmax(void *const restrict a0, void *const restrict a1, const int64_t n_n,
+                          int64_t *const error)
 
 Parameters are storages (bytes) and run-time sizes; the result is 0, or 1 after a failure that
-`error` describes. No pointer is `restrict`: a plan may give an output the memory of an input.
+`error` describes. A pointer is `restrict` if what it leads to is changed through no other one: all
+are but those of storages that a plan may put into one memory, which the parameters tell.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from treadle.codegen.c.types import STORED
 from treadle.codegen.host import KernelPlan, KernelSource
 from treadle.codegen.names import Names
 from treadle.index import Symbol
+from treadle.ir.parameters import unshared
 from treadle.ir.program import Program
 
 
@@ -74,7 +77,9 @@ def _function(program: Program, plan: KernelPlan, frame: Frame, inner: CodeBlock
 
 
 def _parameters(plan: KernelPlan) -> list[str]:
-    storages = [f"void *const a{k}" for k in range(len(plan.storages))]
+    alone = unshared(plan.parameters)
+    words = ["const restrict" if s in alone else "const" for s in plan.storages]
+    storages = [f"void *{word} a{k}" for k, word in enumerate(words)]
     return [
         *storages,
         *[f"const int64_t {size_name(s)}" for s in plan.sizes],

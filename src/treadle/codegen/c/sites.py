@@ -29,6 +29,11 @@ class Site:
     loops: tuple[str, ...] = ()
     has_point: bool = True
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations whose work is done here."""
+        return tuple(self.operation.split("+"))
+
     def render(self, record: list[int]) -> tuple[str, tuple[str, ...]]:
         """The message and its notes for an error record that names this place."""
         found, limit = record[1:RECORD]

@@ -33,7 +33,7 @@ def _pointwise(w: BodyWriter, stmt: Stmt, number: int) -> None:
 
 
 def _constant(w: BodyWriter, stmt: Stmt, number: int) -> None:
-    value = stmt.attrs[0]
+    value = stmt.attr("value")
     assert isinstance(value, Literal)
     w.define(number, [w.literal(value.value, w.type_of(number))])
 
@@ -66,14 +66,14 @@ def _to_int(how: str) -> Statement:
 
 
 def _index(w: BodyWriter, stmt: Stmt, number: int) -> None:
-    text, _ = w.place(stmt.attrs[0])
+    text, _ = w.place(stmt.attr("expr"))
     w.define(number, [converted(text, DType.I64, w.type_of(number))])
 
 
 def _indirect(w: BodyWriter, stmt: Stmt, number: int) -> None:
     (a,), (_, wrap, check) = stmt.args, stmt.attrs
     given = converted(w.name_of(a), w.type_of(a), DType.I64)
-    size, _ = w.place(stmt.attrs[0])
+    size, _ = w.place(stmt.attr("size"))
     w.define(number, [f"{given} < 0 ? {given} + {size} : {given}" if wrap else given])
     if check:
         users = users_of(w.body, number)
@@ -87,8 +87,8 @@ def _indirect(w: BodyWriter, stmt: Stmt, number: int) -> None:
 
 def _element(w: BodyWriter, stmt: Stmt) -> str:
     """The element a load or a store touches, after the test that it is inside the storage."""
-    buffer = w.program.by_name[str(stmt.attrs[0])]
-    text, e = w.place(stmt.attrs[1])
+    buffer = w.program.by_name[stmt.buffer]
+    text, e = w.place(stmt.address)
     if not w.facts.within(e, storage_limit(buffer, w.program)):
         at = w.names.fresh("at")
         w.loops.innermost.add(f"const int64_t {at} = {text};")
@@ -98,7 +98,7 @@ def _element(w: BodyWriter, stmt: Stmt) -> str:
 
 
 def _check_inside(w: BodyWriter, stmt: Stmt, at: str, has_point: bool = True) -> None:
-    buffer = w.program.by_name[str(stmt.attrs[0])]
+    buffer = w.program.by_name[stmt.buffer]
     limit = w.limit(buffer)
     words = f"index {{found}} leaves the storage of buffer '{buffer.name}' ({{limit}} elements)"
     w.check(f"{at} < 0 || {at} >= {limit}", "RUN003", words, stmt, at, limit, has_point)
@@ -152,7 +152,7 @@ def _random(helper: str, gives: DType) -> Statement:
 
 
 def _get(w: BodyWriter, stmt: Stmt, number: int) -> None:
-    position = stmt.attrs[0]
+    position = stmt.attr("position")
     assert isinstance(position, int)
     w.define(number, [w.names_of(stmt.args[0])[position]])
 
@@ -170,7 +170,7 @@ def _masked(w: BodyWriter, stmt: Stmt, number: int) -> None:
 
 
 def _param(w: BodyWriter, stmt: Stmt, number: int) -> None:
-    position = stmt.attrs[0]
+    position = stmt.attr("position")
     assert isinstance(position, int)
     w.define(number, [w.params[-1][position]])
 
@@ -182,7 +182,7 @@ def _inline_asm(w: BodyWriter, stmt: Stmt, number: int) -> None:
 
 
 def _assert(w: BodyWriter, stmt: Stmt, number: int) -> None:
-    words = f"assertion failed: {stmt.attrs[0]}"
+    words = f"assertion failed: {stmt.attr('message')}"
     w.check(f"!{w.name_of(stmt.args[0])}", "RUN007", words, stmt)
 
 
@@ -190,8 +190,8 @@ def _assert(w: BodyWriter, stmt: Stmt, number: int) -> None:
 
 
 def _store(w: BodyWriter, stmt: Stmt, number: int) -> None:
-    (a,), mode = stmt.args, str(stmt.attrs[2])
-    buffer = w.program.by_name[str(stmt.attrs[0])]
+    (a,), mode = stmt.args, stmt.mode
+    buffer = w.program.by_name[stmt.buffer]
     if mode in BITWISE and buffer.dtype.is_float:
         words = f"{mode} has no meaning for {buffer.dtype}"
         w.check("1", "RUN008", words, stmt, has_point=False)

@@ -116,7 +116,7 @@ def find_extern(op: Call, given: Mapping[str, ExternFn]) -> ExternFn:
     if close := nearest(name, {*given, *EXTERNS, *COLLECTIVES}):
         notes.append(f"did you mean: {', '.join(close)}")
     message = f"operation '{op.name}' calls '{op.target}', which the reference does not know"
-    raise RunError(message, code="RUN006", notes=notes)
+    raise RunError(message, code="RUN006", notes=notes, operations=[op.name])
 
 
 def base_name(target: str, any_library: bool = False) -> str:

@@ -152,7 +152,8 @@ class BodyRun:
             pairs = zip(self.body.space.vars, at, strict=True)
             point = ", ".join([f"{v.name} = {k}" for v, k in pairs])
             notes.append(f"at: {point or 'the only point'}")
-        raise RunError(f"operation '{self.name}': {message}", code=code, notes=notes)
+        where = f"operation '{self.name}'"
+        raise RunError(f"{where}: {message}", code=code, notes=notes, operations=[self.name])
 
 
 def run_loop(op: Loop, memory: Memory) -> None:
@@ -169,4 +170,5 @@ def _types(op: Loop, memory: Memory) -> list[ValueType]:
     try:
         return infer_types(op.body, memory.program.by_name)
     except BodyTypeError as error:
-        raise RunError(f"operation '{op.name}': {error}", code="RUN008") from error
+        message = f"operation '{op.name}': {error}"
+        raise RunError(message, code="RUN008", operations=[op.name]) from error

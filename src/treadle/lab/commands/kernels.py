@@ -1,9 +1,12 @@
-"""`treadle kernels FILE [--target T]`: the kernels, their nests, bytes and predicted time."""
+"""`treadle kernels FILE [--target T]`: the kernels, their nests, bytes and predicted time.
+
+With `--emit c|triton|plan` what becomes of them: their text, or the plan of their launches.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from treadle.analysis.accounting import ACCOUNTINGS, LAUNCHLESS
@@ -16,11 +19,12 @@ from treadle.ir.effects import runs
 from treadle.ir.program import Kernel, Nest, Operation, Program
 from treadle.ir.text import show_program
 from treadle.ir.text_print import show_operation
+from treadle.lab.emitting import EMITTED, emitted, target_of
 from treadle.lab.given_or_new import choose, kept_line
 from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
-from treadle.lab.scheduling import context_for, options_for
+from treadle.lab.scheduling import context_for, for_target, options_for
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
@@ -41,9 +45,14 @@ class KernelRow(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `kernels`."""
     parser.add_argument("file", metavar="FILE", help=PROGRAM_FILE)
-    parser.add_argument("--target", metavar="T", help="machine to predict for: cpu, h100, h200 ...")
+    parser.add_argument(
+        "--target", metavar="T", help="machine to schedule and predict for: cpu, h100, h200 ..."
+    )
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
     parser.add_argument("--only", metavar="NAME", help="show one kernel, with its body")
+    parser.add_argument(
+        "--emit", choices=EMITTED, help="print the C or Triton text, or the launch plan, instead"
+    )
     parser.add_argument("-o", dest="out", metavar="OUT", help="write the program of kernels here")
     parser.add_argument("--force", action="store_true", help="OUT may be the input")
 
@@ -53,8 +62,10 @@ def run(args: argparse.Namespace) -> int:
     given, loaded = load_program(args.file)
     outputs = Outputs({"-o": args.out}, loaded.inputs, args.force)
     options = options_for(loaded.text, args.policy)
-    if args.target is not None:
-        options = options.with_(target=args.target)
+    target = target_of(args.emit, args.target)
+    if target is not None:
+        options = options.with_(target=target)
+    given = for_target(given, target)
     program = unpacked(given) if loaded.is_dump else given
     ctx = context_for(program, options, given)
     found = run_pipeline(program, ctx)
@@ -62,6 +73,11 @@ def run(args: argparse.Namespace) -> int:
     choice = choose(given, found, built, ACCOUNTINGS[options.accounting])
     if choice.kept_given:
         built = run_pipeline(given, ctx, KERNELS)
+    if args.emit is not None:
+        text = emitted(args.emit, built, args.only)
+        emit(args.json, {"emit": args.emit, "text": text}, text.splitlines())
+        outputs.write("-o", show_program(built))
+        return 0
     # The file's own schedule is counted as its maker promised it, ours as it is.
     counted = given if choice.kept_given else built
     model = cost_model(counted, options)
@@ -82,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
         "totals": totals,
         "target": options.target,
         "kept_given": choice.kept_given,
+        "schedules": schedules_of(built, [r.name for r in shown]),
     }
     notes = [kept_line(choice)] if choice.kept_given else []
     total = (
@@ -111,6 +128,16 @@ def _row(program: Program, op: Operation, model: Roofline, nests: int) -> Kernel
     )
 
 
+def schedules_of(program: Program, kernels: Sequence[str]) -> dict[str, list[str]]:
+    """The steps of every nest of these kernels that has a loop schedule."""
+    found: dict[str, list[str]] = {}
+    for name in kernels:
+        for leaf in program.op_by_name[name].leaves if name in program.op_by_name else ():
+            if isinstance(leaf, Nest) and leaf.schedule:
+                found[leaf.name] = [str(step) for step in leaf.schedule]
+    return found
+
+
 def _shown(rows: list[KernelRow], only: str | None) -> list[KernelRow]:
     found = [r for r in rows if only is None or r.name == only]
     if only is not None and not found:
@@ -126,6 +153,9 @@ def _lines(program: Program, shown: list[KernelRow], only: str | None) -> Iterat
         for r in shown
     ]  # fmt: skip
     yield from table(cells, ("kernel", "kind", "ops", "nests", "loaded", "stored", "us"))
-    if only is not None:
+    if only is None:
+        for name, steps in schedules_of(program, [r.name for r in shown]).items():
+            yield f"{name}: {', '.join(steps)}"
+    else:
         yield ""
         yield from show_operation(program.op_by_name[only]).splitlines()

@@ -22,6 +22,7 @@ from treadle.lab.given_or_new import (
     explain_worse,
     kept_line,
     refusals_in,
+    traded_in,
 )
 from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
@@ -88,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
             {k: e[k] for k in ("name", "changed", "seconds")} for e in ctx.journal.events("pass")
         ],
         "refusals": refusals_in(ctx.journal),
+        "traded": traded_in(ctx.journal),
         "partitions": len(partitions(scheduled)),
         "fewest_partitions": len(partitions(with_fewest_partitions(scheduled, options))),
         "seconds": seconds,
@@ -144,4 +146,11 @@ def _lines(counted: dict[str, dict[str, object]], data: dict[str, object]) -> It
     for code, row in refusals.items():
         size = f", {human_bytes(row['bytes'])} left on the table" if row["bytes"] else ""
         yield f"refused {code} {row['count']} times{size}"
+    traded = data["traded"]
+    assert isinstance(traded, dict)
+    if traded["fusions"]:
+        yield (
+            f"{traded['fusions']} fusions raised the peak by {human_bytes(traded['peak_bytes'])}"
+            f" so that {human_bytes(traded['saved_bytes'])} are not moved"
+        )
     yield f"policy {data['policy']}, {data['seconds']} s"

@@ -17,7 +17,7 @@ import torch
 
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared
-from treadle.memory.from_program import CPU_ALIGNMENT
+from treadle.ir.devices import CPU_ALIGNMENT
 
 PYTHON = (
     "PyList_GetItem", "PyList_SetItem", "PyList_New", "PyObject_CallFunctionObjArgs",

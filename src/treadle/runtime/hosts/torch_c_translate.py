@@ -54,8 +54,8 @@ from treadle.runtime.hosts.torch_c_library import (
 from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step
 from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.layouts_at_sizes import layout_at, number_at
 from treadle.runtime.library_calls import Hole, LibraryCall, ViewHole
-from treadle.runtime.placed_layout import layout_at, number_at
 from treadle.runtime.signature import Signature, TensorResult
 
 MOST_FUNCTIONS = 16

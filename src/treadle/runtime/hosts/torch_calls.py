@@ -16,8 +16,8 @@ from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import lies, reinterpret, storage_key
 from treadle.runtime.launch_plan import CallStep, WaitStep
 from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.layouts_at_sizes import layout_at, number_at
 from treadle.runtime.library_calls import Held, Hole, LibraryCall, ViewHole, has_holes
-from treadle.runtime.placed_layout import layout_at, number_at
 from treadle.runtime.signature import Signature
 
 Filler = Callable[[RunMemory], Any]

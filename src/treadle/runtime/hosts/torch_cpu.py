@@ -30,7 +30,7 @@ from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
 from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step, TakeStep, WaitStep
 from treadle.runtime.launch_shape import LaunchShape
-from treadle.runtime.placed_layout import layout_at, layouts_at, number_at
+from treadle.runtime.layouts_at_sizes import layout_at, layouts_at, number_at
 from treadle.runtime.plan_launches import plan_launches
 from treadle.runtime.signature import (
     ObjectResult,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from treadle.codegen.c.unit import ERROR_LENGTH
+from treadle.ir.devices import CPU_ALIGNMENT
 from treadle.ir.placed_layout import PlacedLayout
-from treadle.memory.from_program import CPU_ALIGNMENT
 from treadle.memory.problem import ARENA
 from treadle.runtime.device_memory import DeviceMemory, Role
 from treadle.runtime.hosts.torch_tensors import (

@@ -20,6 +20,7 @@ from treadle.schedule.passes.recompute import recompute
 from treadle.schedule.passes.schedule_loops import schedule_loops
 from treadle.schedule.passes.simplify_indices import simplify_indices
 from treadle.schedule.passes.split_reductions import split_reductions
+from treadle.schedule.passes.state_parameters import state_parameters
 
 SCHEDULING: tuple[Pass, ...] = (
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED),
@@ -47,6 +48,7 @@ KERNELS: tuple[Pass, ...] = (
     # Per kernel: all accesses of its nests must agree that two loops are one.
     Pass("merge-loops", merge_loops, Stage.GROUPED),
     Pass("schedule-loops", schedule_loops, Stage.GROUPED),
+    Pass("state-parameters", state_parameters, Stage.GROUPED),
 )
 """What is done about it: the kernels themselves."""
 

@@ -1,4 +1,4 @@
-"""drop-dead-ops: remove operations whose results nobody can see.
+"""drop-dead-ops: remove operations whose results nobody can see, and stores nobody reads.
 
 before   t = x + 1 ; y = x * 2 ; return y
 after    y = x * 2 ; return y
@@ -8,16 +8,32 @@ keeps    what reaches an output or a caller's buffer, side effects, and collecti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from treadle.analysis.needed import needed_ops
 from treadle.core.context import Ctx
-from treadle.ir.program import Group, Operation, Program, walk_operations
+from treadle.index import Domain
+from treadle.ir.body import Body
+from treadle.ir.effects import effects
+from treadle.ir.ops import OPS
+from treadle.ir.program import Group, Loop, Operation, Program, walk_operations
+from treadle.ir.rewrite import acts
+from treadle.kernel.joining import without_stores
+from treadle.kernel.stages import statement_loops
 
 
 def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     """Remove what reaches neither the caller nor a side effect."""
+    while True:
+        # A store that is gone may have been the last reason to keep what made its storage.
+        found = _without_unread_stores(_without_unneeded(program, ctx), ctx)
+        if found is program:
+            return program
+        program = found
+
+
+def _without_unneeded(program: Program, ctx: Ctx) -> Program:
     needed = needed_ops(program)
     if len(needed) == len(program.leaves):
         return program
@@ -29,6 +45,43 @@ def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     return program.with_ops(tuple([order.of(op) for op in ops]))
 
 
+def _without_unread_stores(program: Program, ctx: Ctx) -> Program:
+    """Loops with several results, less the stores of those that nobody looks at."""
+    storage = program.storage_of
+    read = {storage(n) for n in (*program.inputs, *program.outputs)}
+    for leaf in program.leaves:
+        of = effects(leaf)
+        read.update([storage(n) for n in (*of.reads, *of.mutates)])
+    changed: dict[str, Operation] = {}
+    for leaf in program.leaves:
+        if not isinstance(leaf, Loop) or all(storage(n) in read for n in effects(leaf).writes):
+            continue
+        body = _over_its_loops(without_stores(leaf.body, lambda name: storage(name) not in read))
+        if body is not None and acts(body):
+            changed[leaf.name] = replace(leaf, body=body)
+            ctx.journal.emit("step", action="drop-unread-store", args=[leaf.name])
+    return program.with_ops(tuple([_with(op, changed) for op in program.ops]))
+
+
+def _over_its_loops(body: Body) -> Body | None:
+    """The body with its loops all independent, if the reduction went; None if they cannot be."""
+    if not len(body.reduce) or body.has_reduction:
+        return body
+    along = [loops for s, loops in zip(body.stmts, statement_loops(body), strict=True)
+             if not OPS[s.op].produces]  # fmt: skip
+    if all(loops == frozenset(body.reduce.vars) for loops in along):
+        return Body(body.space, Domain(), body.stmts)
+    return None if any(along) else Body(body.domain, Domain(), body.stmts)
+
+
+def _with(op: Operation, changed: Mapping[str, Operation]) -> Operation:
+    if not isinstance(op, Group):
+        return changed.get(op.name, op)
+    members = tuple([_with(m, changed) for m in op.members])
+    same = all(a is b for a, b in zip(members, op.members, strict=True))
+    return op if same else op.with_members(members)
+
+
 def _kept(op: Operation, needed: set[str]) -> Operation | None:
     if not isinstance(op, Group):
         return op if op.name in needed else None
@@ -38,7 +91,7 @@ def _kept(op: Operation, needed: set[str]) -> Operation | None:
     same = len(members) == len(op.members) and all(
         a is b for a, b in zip(members, op.members, strict=True)
     )
-    return op if same else replace(op, members=members)
+    return op if same else op.with_members(members)
 
 
 class _RemainingOrder:
@@ -56,7 +109,7 @@ class _RemainingOrder:
         if isinstance(op, Group):
             members = tuple([self.of(m) for m in op.members])
             if any(a is not b for a, b in zip(members, op.members, strict=True)):
-                op = replace(op, members=members)
+                op = op.with_members(members)
         after = tuple(dict.fromkeys(self.kept(op.after)))
         return op if after == op.after else replace(op, after=after)
 

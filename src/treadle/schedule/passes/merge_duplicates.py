@@ -112,7 +112,7 @@ def _kept(op: Operation, gone: dict[str, str], renamed: dict[str, str]) -> Opera
         same = len(members) == len(op.members) and all(
             a is b for a, b in zip(members, op.members, strict=True)
         )
-        return op if same else replace(op, members=members)
+        return op if same else op.with_members(members)
     return RENAMERS[next(k for k in RENAMERS if isinstance(op, k))](op, renamed)
 
 

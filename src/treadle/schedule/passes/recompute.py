@@ -134,5 +134,5 @@ def _replaced(op: Operation, new: dict[str, Loop]) -> Operation:
     if isinstance(op, Group):
         members = tuple([_replaced(m, new) for m in op.members])
         same = all(a is b for a, b in zip(members, op.members, strict=True))
-        return op if same else replace(op, members=members)
+        return op if same else op.with_members(members)
     return new.get(op.name, op)

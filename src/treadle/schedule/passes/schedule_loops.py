@@ -50,7 +50,8 @@ class _Scheduling:
             return op
         # Nests that were taken apart follow each other; members of a foreach know no order.
         several = op.shape == "foreach" and len(members) > len(op.members)
-        return replace(op, members=tuple(members), shape="mixed" if several else op.shape)
+        shape = "mixed" if several else op.shape
+        return replace(op.with_members(tuple(members)), shape=shape)
 
     def _chunked(self, op: Kernel) -> tuple[Operation, ...]:
         """The members, rows and columns of one walk in chunks that programs share out."""

@@ -17,6 +17,7 @@ from treadle.analysis.cost import work_of
 from treadle.analysis.deps import Dependences, dependences
 from treadle.analysis.duplicates import changed_later
 from treadle.analysis.inplace import boundary
+from treadle.analysis.kernel_time import kernel_ns, work_of_loop
 from treadle.core.context import Ctx
 from treadle.core.costs import CostModel
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
@@ -104,9 +105,11 @@ def is_faster_in_two(c: SplitCandidate) -> Verdict:
     machine = c.cost.machine(c.op.device)
     moved = work_of(c.program, c.op).bytes
     partial = 2 * PARTIAL_BYTES * c.points * cut.blocks(c.op.body.reduce)
-    busy = min(1.0, c.points / c.cores)
-    one = moved / machine.gigabytes_per_second / busy
-    two = (moved + partial) / machine.gigabytes_per_second + machine.launch_ns
+    work, blocks = work_of_loop(c.op), cut.blocks(c.op.body.reduce)
+    one = kernel_ns(machine, moved, work, c.points)
+    # The stages share the bytes of the parts, and the second has as many points as the one had.
+    first = kernel_ns(machine, moved + partial / 2, work, c.points * blocks)
+    two = first + kernel_ns(machine, partial / 2, 0.0, c.points)
     if two < one:
         return YES
     return no("SPL005", one_stage_ns=round(one), two_stages_ns=round(two))

@@ -48,6 +48,15 @@ def reduces_at_one_level(p: Pair) -> Verdict:
     return YES
 
 
+def adds_as_often(p: Pair) -> Verdict:
+    """FUS016: what adds the same to a place at several points still does so at each of them."""
+    assert p.space is not None, "rules of form are asked after a common space was found"
+    for kernel in (p.first, p.second):
+        if kernel.repeats is not None and kernel.repeats is not p.space.outer:
+            return no("FUS016", space=str(p.space), points=str(kernel.repeats))
+    return YES
+
+
 def not_too_many_buffers(p: Pair) -> Verdict:
     """FUS005: a kernel that touches very many buffers runs out of registers and arguments."""
     count = len(p.first.touches) + len(p.second.touches) - len(p.shared)
@@ -65,5 +74,5 @@ def body_not_too_long(p: Pair) -> Verdict:
 
 
 KIND_RULES = (both_are_loops, on_one_device)
-SPACE_RULES = (spaces_agree, reduces_at_one_level)
+SPACE_RULES = (spaces_agree, reduces_at_one_level, adds_as_often)
 LIMIT_RULES = (not_too_many_members, not_too_many_buffers, body_not_too_long)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from treadle.frontends.torch.lowering.origins import Provenance
 from treadle.frontends.torch.lowering.values import Opaque, Realised
 from treadle.index import Expr
 from treadle.ir.program import Program
+from treadle.ir.run_error import RunError
 from treadle.runtime.run_facts import Owner
 from treadle.runtime.signature import (
     ConstantResult,
@@ -22,8 +22,6 @@ from treadle.runtime.signature import (
     SizeResult,
     TensorResult,
 )
-
-OPERATION = re.compile(r"operation '([^']*)'")
 
 
 def signature_of(lowered: Lowered, owners: Mapping[str, Owner]) -> Signature:
@@ -52,8 +50,7 @@ def _result(value: Any) -> Result:
 
 def blamed_places(provenance: Provenance, program: Program, error: TreadleError) -> list[str]:
     """The user's lines that an error of a run may speak of."""
-    named = OPERATION.search(error.message)
-    names = named[1].split("+") if named else []  # one nest may do the work of several
+    names = error.operations if isinstance(error, RunError) else ()
     places = provenance.blamed(error.code, names, program.by_name)
     if places:
         return places

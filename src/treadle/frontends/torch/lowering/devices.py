@@ -1,14 +1,11 @@
-"""On which device a graph runs, and a program moved to it."""
+"""On which device a graph runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import torch
-
-from treadle.ir.program import Group, Operation, Program
 
 
 def device_of(gm: torch.fx.GraphModule) -> str:
@@ -28,18 +25,3 @@ def device_name(device: Any) -> str:
     if device.type == "cpu":
         return "cpu"
     return f"{device.type}:{device.index or 0}"
-
-
-def moved_to(program: Program, device: str) -> Program:
-    """The program with all its buffers and operations on another device."""
-    if device == "cpu":
-        return program
-    buffers = tuple([replace(b, device=device) for b in program.buffers])
-    ops = tuple([_moved(op, device) for op in program.ops])
-    return replace(program, buffers=buffers, ops=ops)
-
-
-def _moved(op: Operation, device: str) -> Operation:
-    if isinstance(op, Group):
-        return replace(op, device=device, members=tuple([_moved(m, device) for m in op.members]))
-    return replace(op, device=device)

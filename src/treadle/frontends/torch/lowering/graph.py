@@ -13,7 +13,7 @@ import torch
 from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
-from treadle.frontends.torch.lowering.devices import device_name, device_of, moved_to
+from treadle.frontends.torch.lowering.devices import device_name, device_of
 from treadle.frontends.torch.lowering.eager_types import refused_type
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node
@@ -45,6 +45,7 @@ from treadle.frontends.torch.lowering.values import (
 )
 from treadle.index import Symbol, as_expr, hint
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.change import moved_to
 from treadle.ir.numerics import TORCH
 from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout

@@ -1,0 +1,92 @@
+"""Predicted times of whole kernels decide: bytes, work, launches, in the figures of the target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from treadle.analysis.cost import cost_model
+from treadle.analysis.devices import DEVICES
+from treadle.analysis.kernel_time import kernel_ns
+from treadle.core.context import Ctx
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.program import Fused
+from treadle.ir.text import parse_program
+from treadle.lab.cli import main
+from treadle.schedule.pipeline import run_pipeline
+
+H100 = DEVICES["h100"]
+
+
+def program(functions: int) -> str:
+    """Rows of functions of x, then a sum of each of four rows: few points for a GPU."""
+    chain = "\n".join(f"  %{k + 1} = exp %{k}" for k in range(functions))
+    return f"""treadle 1
+program p
+inputs x
+outputs y
+
+buffer x : f32[4, 262144] on cuda:0
+buffer t : f32[4, 262144] on cuda:0
+buffer y : f32[4] on cuda:0
+
+loop point on cuda:0 for i in 4, j in 262144 {{
+  %0 = load x[262144*i + j]
+{chain}
+  store t[262144*i + j] = %{functions}
+}}
+
+loop total on cuda:0 for i in 4 reduce j in 262144 {{
+  %0 = load t[262144*i + j]
+  %1 = reduce sum %0
+  store y[i] = %1
+}}
+"""
+
+
+def fused(functions: int, **options: object) -> bool:
+    asked = Options.make(policy="memory", **options)  # which splits no reductions
+    given = parse_program(program(functions))
+    ctx = Ctx(asked, cost_model(given, asked), Journal())
+    return any(isinstance(op, Fused) for op in run_pipeline(given, ctx).ops)
+
+
+def test_little_work_is_fused_into_few_points_and_much_work_is_not() -> None:
+    assert fused(1)
+    assert not fused(120)
+
+
+def test_a_calibration_file_takes_effect(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    figures = {"h100": {"vector_gflops": 1e9}}
+    path.write_text(json.dumps({"treadle_calibration": 1, "devices": figures}))
+    assert fused(120, cost_file=str(path))
+    figures = {"h100": {"launch_ns": 0, "gigabytes_per_second": 1}}
+    path.write_text(json.dumps({"treadle_calibration": 1, "devices": figures}))
+    assert fused(120, cost_file=str(path)), "where memory is slow, all that counts is bytes"
+
+
+def test_the_time_of_a_kernel() -> None:
+    moved = 3350 * 1000  # a microsecond of bandwidth
+    assert kernel_ns(H100, moved, 0.0, 10**6) == 1000 + H100.launch_ns
+    assert kernel_ns(H100, moved, 0.0, 66) == 2000 + H100.launch_ns
+    work = H100.vector_gflops * 3000
+    assert kernel_ns(H100, moved, work, 10**6) == 3000 + H100.launch_ns
+
+
+def test_why_shows_the_times_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text(program(120))
+    assert main(["why", str(path), "point", "total", "--policy", "memory"]) == 0
+    text = capsys.readouterr().out
+    assert "is_faster: no FUS014 points=4 cores=132 apart_ns=" in text
+    path.write_text(program(1))
+    assert main(["why", str(path), "point", "total", "--policy", "memory"]) == 0
+    text = capsys.readouterr().out
+    assert "is_faster: yes apart_ns=" in text
+    decided = text.split("decided about their kernels:")[1]
+    assert "yes FUS000" in decided
+    assert "together_ns=" in decided
