@@ -181,3 +181,52 @@ def test_what_cannot_be_recorded_runs_step_by_step(recorder: _Recorder) -> None:
     (steps,) = _replayed(recorder)
     assert steps.refused == "not today"
     assert steps.replays == 0
+
+
+def test_recordings_are_found_from_c(recorder: _Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once there is a recording, a run that it fits does not go through Python's host."""
+    monkeypatch.setenv("TREADLE_HOST", "auto")
+    walks = 0
+    walk = Runner._walk
+
+    def counted(self: Runner, *given: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return walk(self, *given)
+
+    monkeypatch.setattr(Runner, "_walk", counted)
+
+    def f(x: Any, y: Any) -> None:
+        x.add_(torch.tanh(y)).mul_(2)
+        y.sub_(1)
+
+    compiled = torch.compile(f, backend="treadle")
+    pairs = [(torch.randn(7, 9), torch.randn(7, 9)) for _ in range(2)]
+    for k in range(12):
+        x, y = pairs[k % 2]
+        wanted = x.clone(), y.clone()
+        f(*wanted)
+        compiled(x, y)
+        torch.testing.assert_close((x, y), wanted)
+    assert recorder.recorded == 2
+    assert walks < 7
+    assert _replayed(recorder)[0].replays >= 7
+
+
+def test_a_failing_replay_is_heard(recorder: _Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong behind the function in C comes out as it is."""
+    monkeypatch.setenv("TREADLE_HOST", "auto")
+
+    def f(x: Any) -> None:
+        x.add_(1)
+
+    compiled, x = torch.compile(f, backend="treadle"), torch.zeros(5)
+    for _ in range(6):
+        compiled(x)
+    monkeypatch.setattr(_Frozen, "replay", _raise)
+    with pytest.raises(ValueError, match="the device is gone"):
+        compiled(x)
+
+
+def _raise(self: object) -> None:
+    raise ValueError("the device is gone")

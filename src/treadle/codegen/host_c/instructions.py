@@ -192,3 +192,5 @@ class HostFunction:
     instructions: tuple[Instruction, ...]
     results: tuple[int, ...]
     """The handles whose tensors the caller gets."""
+    device: tuple[int, int] = (0, 0)
+    """Where memory is allocated: the library's code of a kind of device, and which one."""

@@ -65,6 +65,7 @@ typedef int (*empty_function)(int64_t, const int64_t *, const int64_t *, int32_t
                               tensor *);
 typedef int (*look_function)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t,
                              int32_t, int32_t, tensor *);
+#define DEVICE %(device)s
 #define EMPTY ((empty_function)n[1])
 #define DELETE ((int (*)(tensor))n[2])
 #define LOOK ((look_function)n[3])
@@ -76,7 +77,7 @@ typedef int (*look_function)(void *, int64_t, const int64_t *, const int64_t *, 
 #define BACK ((int (*)(int64_t, tensor *, tensor **))n[9])
 static int allocate(const int64_t *n, int64_t dims, const int64_t *at, tensor *made, void **address)
 {
-    if (EMPTY(dims, at, at + dims, (int32_t)at[2 * dims], 0, 0, made)) return 1;
+    if (EMPTY(dims, at, at + dims, (int32_t)at[2 * dims], DEVICE, made)) return 1;
     return ADDRESS(*made, address);
 }
 /* A result that lies in another way than was promised is copied. */
@@ -92,7 +93,7 @@ static int adopt(const int64_t *n, int64_t dims, const int64_t *at, tensor *made
     }
     if (!same) {
         tensor moved = 0;
-        if (EMPTY(dims, at, at + dims, (int32_t)at[2 * dims], 0, 0, &moved)) return 1;
+        if (EMPTY(dims, at, at + dims, (int32_t)at[2 * dims], DEVICE, &moved)) return 1;
         if (COPY(moved, *made, 0)) { DELETE(moved); return 1; }
         DELETE(*made);
         *made = moved;
@@ -112,12 +113,13 @@ def render_host(host: HostFunction) -> str:
     given = [f"    a[{slot}] = (void *)given[{k}];" for k, slot in enumerate(host.given)]
     first = len(host.given)
     given += [f"    h[{x}] = (tensor)given[{first + k}];" for k, x in enumerate(host.owned)]
+    device = f"{host.device[0]}, {host.device[1]}"
     kept = [f"    results[{k}] = (int64_t)h[{x}];" for k, x in enumerate(host.results)]
     lines = [
-        PRELUDE % {"error": ERROR_LENGTH, "error_name": ERROR},
+        PRELUDE % {"error": ERROR_LENGTH, "error_name": ERROR, "device": device},
         f"int64_t {ENTRY}(const int64_t *given, const int64_t *n, int64_t *results)",
         "{",
-        f"    void *a[{max(host.slots, 1)}];",
+        f"    void *a[{max(host.slots, 1)}] = {{0}};",
         f"    tensor h[{max(host.handles, 1)}] = {{0}}, v[{max(host.views, 1)}] = {{0}};",
         "    int64_t status = 0;",
         *given,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAN = 'float("nan")'
 INF = 'float("inf")'
+LOWEST = "-3.4028234663852886e38"
 
 
 class Reducer:
@@ -306,9 +307,9 @@ class OnlineSoftmax(Reducer):
     """
 
     def before(self, which: int) -> list[str]:
-        """Nothing seen."""
+        """Nothing seen: from the lowest number there is, what is lower is far below."""
         return [
-            f"{self.acc}_t = {self.full(f'-{INF}', 'tl.float32')}",
+            f"{self.acc}_t = {self.full(LOWEST, 'tl.float32')}",
             f"{self.acc}_s = {self.full('0', 'tl.float32')}",
         ]
 
@@ -318,7 +319,7 @@ class OnlineSoftmax(Reducer):
         return [
             f"{x} = {self.guarded(f'({self.value()}).to(tl.float32)', f'-{INF}')}",
             f"{high} = tl.maximum({top}, {x}, propagate_nan=tl.PropagateNan.ALL)",
-            f"{total} = {total} * {_below(top, high)} + {_below(x, high)}",
+            f"{total} = {total} * tl.exp({top} - {high}) + tl.exp({x} - {high})",
             f"{top} = {high}",
         ]
 
@@ -328,20 +329,15 @@ class OnlineSoftmax(Reducer):
         is_nan = f"({top} != {top}).to(tl.int32)"
         return [
             f"{nan} = {self.across('tl.max', is_nan)}",
-            f"{high} = {self.across('tl.max', f'tl.where({top} != {top}, -{INF}, {top})')}",
+            f"{high} = {self.across('tl.max', f'tl.where({top} != {top}, {LOWEST}, {top})')}",
             f"{high} = tl.where({nan} != 0, {NAN}, {high})",
-            f"{total} = {self.across('tl.sum', f'{total} * {_below(top, high)}')}",
-            f"{top} = {high}",
+            f"{total} = {self.across('tl.sum', f'{total} * tl.exp({top} - {high})')}",
+            f"{top} = tl.where({total} == 0, -{INF}, {high})",
         ]
 
     def results(self) -> list[str]:
         """Largest and sum."""
         return [rounded(f"{self.acc}_t", self.to), rounded(f"{self.acc}_s", self.to)]
-
-
-def _below(x: str, high: str) -> str:
-    """exp of how far x is below the largest; of nothing below nothing, 0."""
-    return f"tl.where({x} == -{INF}, 0.0, tl.exp({x} - {high}))"
 
 
 def _combine(kind: str, a: str, b: str) -> str:

@@ -7,12 +7,12 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from treadle.runtime.hosts.recorded_steps import CannotRecordError, Recording, Work
+from treadle.runtime.hosts.recorded_steps import CannotRecordError, DeviceRecording, Work
 from treadle.runtime.hosts.torch_memory import RunMemory
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -31,7 +31,7 @@ class CudaRecorder:
             return None
         return torch._C._cuda_getCurrentRawStream(self.device)
 
-    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> Recording:
+    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> DeviceRecording:
         """Capture the work; memory it allocates is shared by all recordings of the stream.
 
         That is safe because replays of one stream follow each other, and none reads what an
@@ -53,7 +53,7 @@ class CudaRecorder:
                 graph.capture_end()
             except RuntimeError as e:
                 raise CannotRecordError(str(e)) from e
-        found: Recording = graph
+        found: DeviceRecording = graph
         return found
 
 
@@ -75,13 +75,13 @@ def _end_badly(graph: Any) -> None:
         graph.capture_end()
 
 
-@cache
+@lru_cache(maxsize=16)
 def _side_stream(device: int) -> Any:
     made: Any = torch.cuda.Stream
     return made(device)
 
 
-@cache
+@lru_cache(maxsize=16)
 def _memory_for(device: int, stream: object) -> tuple[Any, Any]:
     """Memory of recordings, and a recording of nothing that keeps it while no other one is left."""
     with torch.cuda.device(device), warnings.catch_warnings():

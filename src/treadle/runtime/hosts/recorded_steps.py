@@ -37,20 +37,20 @@ class CannotRecordError(Exception):
     """Steps that the device refuses to record; the message says why."""
 
 
-class Recording(Protocol):
+class DeviceRecording(Protocol):
     """Work of a device that can be started again with one call."""
 
     def replay(self) -> None:
         """Start the recorded work on the present stream."""
 
 
-class Recorder(Protocol):
+class DeviceRecorder(Protocol):
     """Records what a device is told to do."""
 
     def place(self) -> object | None:
         """Where work is queued at present; None if nothing can be recorded there now."""
 
-    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> Recording:
+    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> DeviceRecording:
         """Record the work on a run's memory, without doing it; raises CannotRecordError."""
 
 
@@ -71,7 +71,7 @@ class StepRange:
 class Known(NamedTuple):
     """A recording, and what its steps leave beside memory."""
 
-    recording: Recording
+    recording: DeviceRecording
     objects: dict[str, Any]
     absent: dict[str, Any]
 
@@ -80,7 +80,7 @@ class ReplayedSteps:
     """Carries out a range of steps, from a recording wherever there is one that fits."""
 
     def __init__(
-        self, steps: StepRange, plan: LaunchPlan, tensors: TensorMemory, recorder: Recorder
+        self, steps: StepRange, plan: LaunchPlan, tensors: TensorMemory, recorder: DeviceRecorder
     ) -> None:
         self.steps, self.tensors, self.recorder = steps, tensors, recorder
         names = names_of(plan, steps.first, steps.last)
@@ -95,6 +95,8 @@ class ReplayedSteps:
         """Why nothing is recorded, once that was tried in vain."""
         self.has_run = False
         self.replays = 0
+        self.on_known: Callable[[object, RunMemory, Mapping[str, Any]], None] | None = None
+        """Hears the key, memory and copies of a run that a recording fits."""
 
     def __call__(self, memory: RunMemory) -> None:
         """Do the steps; the first time one by one, which also warms up what cannot be recorded."""
@@ -113,6 +115,8 @@ class ReplayedSteps:
             _do(self.steps.actions, memory)
             return
         self.known.move_to_end(key)
+        if self.on_known is not None:
+            self.on_known(key, memory, copies)
         found.recording.replay()
         self.replays += 1
         memory.objects.update(found.objects)

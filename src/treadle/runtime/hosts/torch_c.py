@@ -78,16 +78,24 @@ def choose_host(bound: Bound, options: Options) -> HostChoice:
         made = _translated(bound)
     except NotInC as e:
         return HostChoice(None, str(e))
+    try:
+        library = host_library(bound, made, options)
+        kernels = bound.runner.compiled.kernels
+        assert isinstance(kernels, Kernels), "a host in C launches kernels in C"
+        return HostChoice(CHost(bound, made, library, options, kernels.address))
+    except OSError as e:
+        return HostChoice(None, str(e))
+
+
+def host_library(bound: Bound, made: InC, options: Options) -> Any:
+    """The host function, compiled and loaded once for each text; OSError if that fails."""
     text, known = render_host(made.function), bound.runner.host_libraries
     if text not in known:
         loaded = load_shared(text, flags=FLAGS, options=options)
         if not loaded.verdict:
-            return HostChoice(None, why_not_compiled(loaded.verdict))
+            raise OSError(why_not_compiled(loaded.verdict))
         known[text] = loaded.library
-    try:
-        return HostChoice(CHost(bound, made, known[text], options))
-    except OSError as e:
-        return HostChoice(None, str(e))
+    return known[text]
 
 
 def _translated(bound: Bound) -> InC:
@@ -112,11 +120,11 @@ def _translated(bound: Bound) -> InC:
 class CHost:
     """A loaded host function with all that one call of it needs."""
 
-    def __init__(self, bound: Bound, made: InC, library: Any, options: Options) -> None:
+    def __init__(
+        self, bound: Bound, made: InC, library: Any, options: Options, kernels: int
+    ) -> None:
+        """`kernels` is the address of what runs them."""
         self.bound, self.made, self._library = bound, made, library
-        kernels = bound.runner.compiled.kernels
-        assert isinstance(kernels, Kernels), "a host in C launches kernels in C"
-        self.kernels = kernels
         self._error = library[ERROR]
         self._error.restype = ctypes.POINTER(ctypes.c_int64)
         self._steps = {
@@ -125,8 +133,8 @@ class CHost:
         }
         self._raised = threading.local()
         self._back = BACK(self._called_back) if made.back else None
-        back = 0 if self._back is None else _address(self._back)
-        table = table_of(made, kernels.address, back)
+        back = 0 if self._back is None else address_of_function(self._back)
+        table = table_of(made, kernels, back)
         self._table = (ctypes.c_int64 * len(table))(*table)
         signature = bound.runner.signature
         self._positions = {name: k for k, name in signature.tensors}
@@ -143,7 +151,7 @@ class CHost:
         constants = self.bound.runner.signature.constants
         unseen = [name for name in at if name not in made.inputs]
         return Entering(
-            host=_address(self._library[ENTRY]),
+            host=address_of_function(self._library[ENTRY]),
             numbers=ctypes.addressof(self._table),
             inputs=[at.get(name, -1) for name in made.inputs],
             constants=[constants.get(name) for name in made.inputs],
@@ -276,7 +284,9 @@ class CHost:
 
     def _fail(self, status: int) -> NoReturn:
         if status == KERNEL_FAILED:
-            self.kernels.fail(self._error()[:ERROR_LENGTH])
+            kernels = self.bound.runner.compiled.kernels
+            assert isinstance(kernels, Kernels), "kernels in C say why they failed"
+            kernels.fail(self._error()[:ERROR_LENGTH])
         if status == NO_MEMORY:
             raise RuntimeError("torch has no memory left for what a graph needs")
         raised, self._raised.error = getattr(self._raised, "error", None), None
@@ -326,7 +336,8 @@ def _call_step(step: Step) -> CallStep:
     return step
 
 
-def _address(function: Any) -> int:
+def address_of_function(function: Any) -> int:
+    """Where a function that was loaded begins."""
     found = ctypes.cast(function, ctypes.c_void_p).value
     assert found is not None, "a function that was loaded has an address"
     return found

@@ -164,9 +164,8 @@ class Translation:
             self._end(k)
         self._flush()
         results = tuple(self._results())
-        for name, handle in list(self.handles.items()):
-            if self._span(name).last >= self.plan.main.end and name not in results:
-                self.code.append(LetGo(handle))
+        ended = [n for n in self.handles if self._span(n).last < self.plan.main.end]
+        self._let_go_of_all_but((*results, *ended))
         function = HostFunction(
             slots=len(self.slots),
             given=tuple([self.slots[n] for n in inputs]),
@@ -181,6 +180,11 @@ class Translation:
         pools = [n for n in inputs if n in self.memory.suballocations]
         given = tuple(inputs), tuple(owned)
         return InC(function, tuple(self.numbers), *given, results, tuple(pools), self.back)
+
+    def _let_go_of_all_but(self, names: Sequence[str]) -> None:
+        for name, handle in list(self.handles.items()):
+            if name not in names:
+                self.code.append(LetGo(handle))
 
     def _span(self, name: str) -> Span:
         if name == ARENA:

@@ -23,8 +23,14 @@ from treadle.ir.program import Program
 from treadle.runtime.device_memory import DeviceMemory
 from treadle.runtime.hosts.cuda_graphs import CudaRecorder
 from treadle.runtime.hosts.numpy import CompiledProgram
-from treadle.runtime.hosts.recorded_steps import FEWEST_LAUNCHES, Recorder, ReplayedSteps, StepRange
+from treadle.runtime.hosts.recorded_steps import (
+    FEWEST_LAUNCHES,
+    DeviceRecorder,
+    ReplayedSteps,
+    StepRange,
+)
 from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host
+from treadle.runtime.hosts.torch_c_replay import choose_replaying
 from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
@@ -78,7 +84,7 @@ class Runner:
         """The host in C of a program without run-time sizes, once there is one."""
 
     @cached_property
-    def recorder(self) -> Recorder | None:
+    def recorder(self) -> DeviceRecorder | None:
         """Who records steps to replay them; None where that is not possible or not wanted."""
         kernels = self.compiled.kernels
         on_device = isinstance(kernels, TritonKernels) and not is_interpreted()
@@ -105,8 +111,8 @@ class Runner:
         given = list(args)
         args.clear()
         bound = self._bound(self._sizes(given))
-        host = bound.in_c
-        if host is not None and (found := host.enter(given)) is not None:
+        tried, host = host, bound.in_c
+        if host not in (None, tried) and (found := host.enter(given)) is not None:
             return self._finished(host, given, found)
         before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
@@ -216,12 +222,32 @@ class Bound:
     @property
     def in_c(self) -> CHost | None:
         """The plan as a function in C, once it has run often enough for that to pay."""
+        if self.choice is None and self.runner.recorder is not None:
+            return self._replaying()
         if self.choice is None:
             self._runs += 1
             is_loaded = bool(self.runner.host_libraries)  # then it costs no compiler to go on in C
             if self._runs <= self.runner.runs_before_c and not is_loaded:
                 return None
             self.choice = choose_host(self, self.runner.options)
+            self.runner.settle_for(self)
+        return self.choice.host
+
+    def _replaying(self) -> CHost | None:
+        """A function in C that finds recordings, once the whole plan has one."""
+        is_whole = [(r.steps.first, r.steps.last) for r in self.recorded] == [
+            (0, len(self.plan.steps) - 1)
+        ]
+        if not is_whole:
+            self.choice = HostChoice(None, "the plan is not recorded as a whole")
+        elif self.recorded[0].refused:
+            self.choice = HostChoice(None, self.recorded[0].refused)
+        elif self.runner.options.host == "python":
+            self.choice = HostChoice(None, "the option `host` asks for it")
+        elif not self.recorded[0].known:
+            return None
+        else:
+            self.choice = choose_replaying(self, self.recorded[0], self.runner.options)
             self.runner.settle_for(self)
         return self.choice.host
 
