@@ -10,7 +10,10 @@ UNFIT = frozenset({"assert", "inline_asm", "scan", "sort", "param"})
 
 
 def reduced_once(body: Body) -> bool:
-    """Whether nothing that varies along the reduction loops comes after a reduction."""
+    """Whether nothing that varies along the reduction loops comes after a reduction.
+
+    Nor another reduction: a sum of the same value at every step needs the first one finished.
+    """
     varies, reduced = levels_of(body)
     for at in body.walk():
         if at.stmt.op in UNFIT:
@@ -21,7 +24,7 @@ def reduced_once(body: Body) -> bool:
         if at.stmt.op == "store":
             if uses & varies or not at.stmt.address.free.isdisjoint(body.reduce.vars):
                 return False
-        elif at.number in varies and uses & reduced:
+        elif uses & reduced and (at.number in varies or at.stmt.op == "reduce"):
             return False
     return True
 

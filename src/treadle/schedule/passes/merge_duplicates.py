@@ -28,12 +28,12 @@ from treadle.ir.program import (
     Wait,
 )
 from treadle.ir.rewrite import map_stmts
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 
 
 def merge_duplicates(program: Program, ctx: Ctx) -> Program:
     """Let readers of a repeated result read the first one."""
-    if not policy_named(ctx.options.policy).merge_duplicates:
+    if not policy_of(ctx).merge_duplicates:
         return program
     instead = _replacements(program)
     if not instead:

@@ -16,9 +16,10 @@ from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
 from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, programs_of
-from treadle.kernel.cooperate import FEWEST_POINTS, cooperate
+from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.renest import Renested, renest
+from treadle.schedule.policy import policy_of
 
 
 def schedule_loops(program: Program, ctx: Ctx) -> Program:
@@ -34,6 +35,7 @@ class _Scheduling:
 
     def __init__(self, program: Program, ctx: Ctx) -> None:
         self.program, self.ctx = program, ctx
+        self.fewest = policy_of(ctx).share_out_points
         self.buffers: list[Buffer] = []
         self.changed = False
         self._taken = {b.name for b in program.buffers}
@@ -83,10 +85,10 @@ class _Scheduling:
         program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
         name = partial(self._name, f"{nest.name}_part")
         programs = programs_of(nest, program)
-        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS)
+        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS, self.fewest)
         if made is not None:
             return self._parts(nest, made)
-        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < FEWEST_POINTS:
+        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < self.fewest:
             return [nest]
         apart = fission(nest, program, partial(self._name, f"{nest.name}_sum"))
         if apart is None:
