@@ -73,7 +73,7 @@ def test_a_refusal_must_be_for_the_reason_that_the_case_states(tmp_path: Path) -
     case = refusing(path, "FUS008 too far\n")
     case.check_reasons([AGREED, REFUSED, REFUSED])
     for events in ([OTHER], [REFUSED, OTHER], [AGREED], [REFUSED | {"facts": {}}]):
-        with pytest.raises(AssertionError, match="-FUS008 too far|\\+FUS010"):
+        with pytest.raises(AssertionError, match=r"-FUS008 too far|\+FUS010"):
             case.check_reasons(events)
     case.check_reasons([OTHER], update=True)
     read_case(path).check_reasons([OTHER])

@@ -17,8 +17,8 @@
 instead, so that the review reads the difference. A case whose `after` is empty expects the pass to
 return its input.
 
-A case called `should_not_...` also says which verdicts refuse, one a line, in a block `reasons`: the
-code, and the reason in words where the verdict gives one. Where a pass looks at nothing that it
+A case called `should_not_...` also says which verdicts refuse, one a line, in a block `reasons`:
+the code, and the reason in words where the verdict gives one. Where a pass looks at nothing that it
 could refuse, the block says `none:` and why, and no verdict may refuse.
 
     ```reasons
