@@ -78,11 +78,25 @@ class GoldenCase:
             old, new = f"```{block}\n{expected}```", f"```{block}\n{actual}```"
             self.path.write_text(self.text.replace(old, new), encoding="utf-8")
             return
-        diff = difflib.unified_diff(
-            expected.splitlines(), actual.splitlines(), "expected", "actual", lineterm=""
-        )
-        hint = "if the change is meant, rerun with --update-golden"
-        raise AssertionError("\n".join([f"{self.path.name}: {hint}", *diff]))
+        raise AssertionError(_difference(self.path, expected, actual))
+
+
+def check_text(path: Path, actual: str, update: bool = False) -> None:
+    """Compare `actual` with a whole file; AssertionError with a diff, or rewrite the file."""
+    expected = path.read_text(encoding="utf-8") if path.exists() else ""
+    if actual == expected:
+        return
+    if not update:
+        raise AssertionError(_difference(path, expected, actual))
+    path.write_text(actual, encoding="utf-8")
+
+
+def _difference(path: Path, expected: str, actual: str) -> str:
+    diff = difflib.unified_diff(
+        expected.splitlines(), actual.splitlines(), "expected", "actual", lineterm=""
+    )
+    hint = "if the change is meant, rerun with --update-golden"
+    return "\n".join([f"{path.name}: {hint}", *diff])
 
 
 def read_case(path: Path) -> GoldenCase:
