@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from float_programs import float_inputs, float_programs
 from free_machine import run_freely
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_bodies import bodies
@@ -52,14 +53,14 @@ def out_of_bounds(
     return ""
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(programs(), st.integers(0, 9))
 def test_the_bound_holds_for_programs(program: Program, seed: int) -> None:
     count = {s.name: 4 for s in program.sizes}
     assert out_of_bounds(program, random_inputs(program, seed, sizes=count), count, seed) == ""
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(bodies(), st.integers(0, 9))
 def test_the_bound_holds_for_bodies(program: Program, seed: int) -> None:
     assert (
@@ -67,7 +68,7 @@ def test_the_bound_holds_for_bodies(program: Program, seed: int) -> None:
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(40))
 @given(small_programs(groups=True), st.integers(0, 9))
 def test_the_bound_holds_for_programs_that_share_memory(program: Program, seed: int) -> None:
     for sizes in size_choices(program):
@@ -79,7 +80,7 @@ def test_the_bound_holds_for_programs_that_share_memory(program: Program, seed: 
         )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(float_programs(), st.integers(0, 99))
 def test_the_bound_holds_for_long_chains_of_arithmetic(program: Program, seed: int) -> None:
     assert out_of_bounds(program, float_inputs(program, seed), {}, seed) == ""

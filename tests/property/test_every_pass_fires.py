@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import pytest
 from eventful_programs import eventful_programs
+from how_many import examples
 from hypothesis import given, settings
 
 from treadle.analysis.cost import Roofline
@@ -33,7 +34,7 @@ from treadle.testing.error_bound import derive_bounds, outside
 from treadle.testing.policies import ANY_SIZE, FreeLaunches
 
 NAMES = tuple(dict.fromkeys(step.name for step in PIPELINE))
-EXAMPLES = 60
+EXAMPLES = examples(60)
 NEEDS_LOOSE_SUMS = {"schedule-loops"}
 """Passes that leave exact programs alone."""
 
@@ -92,7 +93,7 @@ def test_a_pass_that_never_fires_is_named() -> None:
     idle = Pass("idle", lambda program, ctx: program, PIPELINE[-1].after)
     fired: Counter[str] = Counter()
 
-    @settings(max_examples=3)
+    @settings(max_examples=examples(3))
     @given(eventful_programs())
     def every_program(program: Program) -> None:
         through_all(program, 1, fired, (*PIPELINE, idle))
@@ -106,7 +107,7 @@ def test_thresholds_keep_a_pass_from_small_programs(name: str) -> None:
     # What the policy for tests is there for: with the usual one these passes see no reason.
     fired: Counter[str] = Counter()
 
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(eventful_programs())
     def every_program(program: Program) -> None:
         journal = Journal()

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from eventful_programs import eventful_programs
+from how_many import examples
 from hypothesis import given, settings
 from test_every_pass_fires import within_bounds
 
@@ -34,7 +35,7 @@ WAYS = {"c": ("total",), "triton": ("total", "part", "sum")}
 def test_what_a_nest_made_is_still_made_by_a_part_of_that_name(code: str) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(eventful_programs())
     def every_program(program: Program) -> None:
         stated = replace(program, numerics=TORCH)
