@@ -138,6 +138,8 @@ def affine_accesses(program: Program, op: Operation) -> list[tuple[Affine, bool]
     """The accesses of a loop with whether they write; empty if one is not known exactly."""
     if not isinstance(op, Loop) or any(at.stmt.op == "bucketize" for at in op.body.walk()):
         return []
+    if any(at.depth for _, _, at in op.body.loads()):
+        return []  # what a mask guards may lie outside of everything
     loads = [(Affine(program, op, name, e), False) for name, e, _ in op.body.loads()]
     stores = [(Affine(program, op, name, e), True) for name, e, _, _ in op.body.stores()]
     found = loads + stores
