@@ -48,7 +48,7 @@ def test_bounds_and_orders_agree_with_all_orders(program: Program) -> None:
 def test_the_bound_holds_for_all_orders_when_blocks_are_handed_over(program: Program) -> None:
     program = ungrouped(program)
     steps = steps_of(program, Options())
-    if len(steps) > 5:
+    if not 0 < len(steps) <= 5:
         return
     bound = lower_bound(steps)
     for order in permutations(range(len(steps))):
