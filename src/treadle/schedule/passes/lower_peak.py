@@ -22,7 +22,8 @@ LARGEST = 2000
 
 def lower_peak(program: Program, ctx: Ctx) -> Program:
     """Reorder for a lower peak."""
-    if len(program.ops) > LARGEST or not policy_of(ctx).lower_peak:
+    policy = policy_of(ctx)
+    if len(program.ops) > LARGEST or not policy.lower_peak:
         return program
     for _ in range(ROUNDS):
         found = find_order(program, ctx.options, seconds=None, tries=TRIES)

@@ -34,7 +34,8 @@ from treadle.schedule.policy import policy_of
 
 def merge_duplicates(program: Program, ctx: Ctx) -> Program:
     """Let readers of a repeated result read the first one."""
-    if not policy_of(ctx).merge_duplicates:
+    policy = policy_of(ctx)
+    if not policy.merge_duplicates:
         return program
     instead = _replacements(program, ctx)
     if not instead:

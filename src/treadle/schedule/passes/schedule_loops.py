@@ -35,7 +35,8 @@ class _Scheduling:
 
     def __init__(self, program: Program, ctx: Ctx) -> None:
         self.program, self.ctx = program, ctx
-        self.fewest = policy_of(ctx).share_out_points
+        policy = policy_of(ctx)
+        self.fewest = policy.share_out_points
         self.buffers: list[Buffer] = []
         self.changed = False
         self._taken = {b.name for b in program.buffers}
