@@ -29,14 +29,15 @@ demo: $(STAMPS)/demo ## set up and run the main job: a small language model, eag
 	$(VENV)/bin/treadle demo
 
 test: $(STAMPS)/test lint ## set up and pass all tests (CI runs exactly this)
-	$(PY) -m pytest -n $(JOBS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal
 
 fast: $(STAMPS)/test ## the core's tests of single parts, without torch: about a minute
 	$(PY) -m pytest -n $(JOBS) -m "not slow and not torch" \
 	  tests/unit tests/golden tests/house tests/errors tests/fuzz
 
-exhaustive: $(STAMPS)/test ## all operators of torch's database, all types; takes an hour or more
+exhaustive: $(STAMPS)/test ## all operators of torch's database, five times the random programs: an hour or more
 	$(PY) -m pytest -n $(JOBS) -m exhaustive
+	HYPOTHESIS_PROFILE=thorough $(PY) -m pytest -n $(JOBS) --dist worksteal tests/property
 
 explore: $(STAMPS)/test ## random programs, functions and files with fresh seeds, which are printed (SEED=N repeats)
 	@seed=$${SEED:-$$(date +%s)}; echo "seed $$seed"; \

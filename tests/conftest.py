@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "treadle", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("explore", deadline=None, max_examples=2000)
+# Five times as many examples: of the same seed for `make exhaustive`, fresh ones to explore.
+settings.register_profile("thorough", settings.get_profile("treadle"), max_examples=500)
+settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "treadle"))
 
 

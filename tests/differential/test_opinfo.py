@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import opinfo_runner  # noqa: E402
+
+from treadle.frontends.torch.lowering.node import Node  # noqa: E402
+from treadle.frontends.torch.lowering.table import TABLE  # noqa: E402
+from treadle.frontends.torch.lowering.values import NotLowered  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -31,6 +37,38 @@ def test_an_operator_agrees_with_eager_forward_and_backward(name: str) -> None:
     found = [opinfo_runner.check(op, samples=1) for op in opinfo_runner.operators([name])]
     assert found
     assert not [o for o in found if o.status == "fail"], found
+
+
+def crash_at_once(c: Node, *args: Any) -> Any:
+    raise LookupError("nothing there")
+
+
+def crash_when_written(c: Node, *args: Any) -> Any:
+    def inner(k: Any, at: Any) -> Any:
+        raise TypeError("no such value")
+
+    return c.lazy(c.sizes, c.dtype, inner)
+
+
+def give_up(c: Node, *args: Any) -> Any:
+    raise NotLowered("too hard")
+
+
+@pytest.mark.parametrize(
+    "lowering, status, note",
+    [
+        (crash_at_once, "fail", "LookupError: nothing there"),
+        (crash_when_written, "fail", "TypeError: no such value"),
+        (give_up, "fallback", ""),
+    ],
+)
+def test_a_lowering_that_crashes_fails_and_one_that_gives_up_is_a_fallback(
+    monkeypatch: pytest.MonkeyPatch, lowering: Any, status: str, note: str
+) -> None:
+    monkeypatch.setitem(TABLE, "aten.atan2.default", lowering)
+    (found,) = [opinfo_runner.check(op, samples=1) for op in opinfo_runner.operators(["atan2"])]
+    assert (found.status, note in found.note) == (status, True), found
+    assert "aten.atan2.default" in found.calls
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ from house_rules import RULES
 from house_state import ALLOWED_STATE, state_of
 from house_tree import ABOVE_ALL, LAYERS, PACKAGE, all_modules
 
+MEDIAN_LINES = 150
+
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_source_file_keeps_the_rule(rule: str) -> None:
@@ -41,6 +43,7 @@ def test_sizes_are_reported(
 ) -> None:
     by_size = sorted(all_modules(), key=lambda module: module.line_count)
     median = statistics.median(module.line_count for module in by_size)
+    assert median <= MEDIAN_LINES, "files have grown: one idea each"
     record_property("median_lines", median)
     with capsys.disabled():
         longest = by_size[-1]

@@ -37,8 +37,16 @@ def nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
+ALIKE = {
+    "qwen3": "llama", "phi": "llama", "opt": "gpt2", "falcon": "bloom", "distilbert": "bert",
+    "deit": "vit", "mixtral_loop": "mixtral",
+}  # fmt: skip
+"""Models built of what another one has too: for `make exhaustive`."""
+
+
 def named(name: str) -> Any:
-    return pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,))
+    slow = () if name in QUICK else (pytest.mark.slow,)
+    return pytest.param(name, marks=(*slow, pytest.mark.exhaustive) if name in ALIKE else slow)
 
 
 @pytest.mark.parametrize("name", [named(name) for name in MODELS])

@@ -149,7 +149,10 @@ class FreeRun(BodyRun):
         if kind == "sum":
             return self.added(rows[0])
         if kind == "dot":
-            return self.added(rows[0] * rows[1])
+            # An exact sum adds up exact products; any other may round them first.
+            is_exact = self.numerics.accumulation == "exact"
+            left = rows[0].astype(np.float64) if is_exact else rows[0]
+            return self.added(left * rows[1])
         if kind == "prod" and self.numerics.accumulation != "exact":
             return np.multiply.reduce(self.shuffled(rows[0]), axis=-1, dtype=np.float32)
         if kind == "welford" and self.numerics.accumulation != "exact":

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 from focused_programs import crowds, relays
+from how_many import IS_QUICK, examples
 from hypothesis import assume, given, settings
 from random_bodies import bodies
 from small_operations import MOVES
@@ -31,8 +32,7 @@ from treadle.testing.strategies import programs
 
 # Where a search in rows that are not sorted ends is nobody's promise.
 SORTED_MOVES = tuple(m for m in MOVES if m != "bucket")
-IS_QUICK = settings().max_examples <= 100
-EXAMPLES = 40 if IS_QUICK else settings().max_examples
+EXAMPLES = examples(30)
 ALL = 1.0  # a program of few elements may well hang on one that cannot be told
 OPTIMISE = 0 if IS_QUICK else 2
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from float_programs import float_inputs, float_programs
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,8 +26,7 @@ from treadle.schedule.passes import PIPELINE
 from treadle.schedule.pipeline import run_pipeline
 from treadle.testing.differential import out_of_bounds
 
-IS_QUICK = settings().max_examples <= 100
-EXAMPLES = 40 if IS_QUICK else settings().max_examples
+EXAMPLES = examples(30)
 ALL = 1.0  # a chain of decisions may well leave nothing certain
 
 

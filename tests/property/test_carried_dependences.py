@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from focused_programs import crowds
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_programs import small_programs
@@ -43,7 +44,7 @@ def orders(draw: st.DrawFn, programs: st.SearchStrategy[Program]) -> tuple[Progr
     return program, replace(program, ops=tuple(ops))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(orders(st.one_of(small_programs(), crowds())))
 def test_carried_dependences_order_the_same_and_read_the_same(
     pair: tuple[Program, Program],

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 from focused_programs import relays
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from poisoned_memory import one_point_loops
@@ -95,7 +96,7 @@ def _orders_points(program: Program) -> bool:
 
 
 @pytest.mark.parametrize("policy", [EAGER, POLICIES["balanced"]], ids=lambda p: p.name)
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(small_programs(moves=LOOP_MOVES), st.integers(0, 1000))
 def test_small_programs_by_points(policy: Policy, program: Program, seed: int) -> None:
     program = ungrouped(program)
@@ -103,7 +104,7 @@ def test_small_programs_by_points(policy: Policy, program: Program, seed: int) -
         assert_points_agree(program, policy, seed)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(relays(), st.integers(0, 1000))
 def test_relays_by_points(program: Program, seed: int) -> None:
     program = ungrouped(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,7 +110,7 @@ def at(e: Expr, p: dict[str, int]) -> int:
     return evaluate(e, {I: p["i"], J: p["j"], N: p["n"], M: p["m"]})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(trees(), extents, extents)
 def test_construction_simplification_bounds_and_proofs_agree_with_evaluation(
     tree: tuple, rows: int, columns: int
@@ -131,7 +132,7 @@ def test_construction_simplification_bounds_and_proofs_agree_with_evaluation(
     assert facts.simplify(simple) is simple
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(trees())
 def test_text_comes_back_in_both_dialects(tree: tuple) -> None:
     e = build(tree)
@@ -140,7 +141,7 @@ def test_text_comes_back_in_both_dialects(tree: tuple) -> None:
     assert parse(show_sympy(e), scope) is e
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(trees(), trees(depth=2))
 def test_substitution_is_evaluation_of_the_replacement(tree: tuple, other: tuple) -> None:
     replaced = substitute(build(tree), {I: build(other)})
@@ -149,7 +150,7 @@ def test_substitution_is_evaluation_of_the_replacement(tree: tuple, other: tuple
         assert at(replaced, p) == plain(tree, {**p, "i": inner})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(trees())
 def test_a_stride_is_the_difference_of_neighbours(tree: tuple) -> None:
     e = build(tree)
@@ -184,7 +185,7 @@ def walks(draw: st.DrawFn) -> IndexMap:
     return IndexMap.of(domain, e)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(walks(), walks())
 def test_sequence_forms_are_equal_exactly_when_the_walks_are(a: IndexMap, b: IndexMap) -> None:
     assert walk(a.sequence_form()) == walk(a)
@@ -193,13 +194,13 @@ def test_sequence_forms_are_equal_exactly_when_the_walks_are(a: IndexMap, b: Ind
     assert again.sequence_form() == again
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(walks())
 def test_set_form_touches_the_same_elements(a: IndexMap) -> None:
     assert set(walk(a.set_form())) == set(walk(a))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.permutations(range(3)), st.lists(st.sampled_from([1, 2, 3, 4]), min_size=3, max_size=3))
 def test_inverting_twice_gives_the_map_back(order: list[int], sizes: list[int]) -> None:
     domain = Domain.fresh(sizes, "v")
@@ -216,7 +217,7 @@ def test_inverting_twice_gives_the_map_back(order: list[int], sizes: list[int]) 
     assert again.sequence_form() == m.sequence_form()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(walks(), st.data())
 def test_loop_transformations_keep_the_walk(a: IndexMap, data: st.DataObject) -> None:
     v = data.draw(st.sampled_from(a.domain.vars))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from point_by_point import Runner
@@ -35,7 +36,7 @@ def assert_close(mine: Array, theirs: Array, dtype: DType) -> None:
     assert (near | (mine == theirs) | (np.isnan(a) & np.isnan(b))).all(), f"{mine}\n{theirs}"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(programs(), st.integers(0, 99))
 def test_any_program_gives_what_point_by_point_loops_give(program: Program, seed: int) -> None:
     inputs, sizes = random_inputs(program, seed), small_sizes(program)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from how_many import examples
 from hypothesis import given, settings
 from small_operations import LOOP_MOVES
 from small_programs import size_choices, small_programs
@@ -44,7 +45,7 @@ def from_data(nest: Nest) -> bool:
 def test_what_was_fused_is_one_nest_and_nothing_internal_is_stored() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=150)
+    @settings(max_examples=examples(80))
     @given(small_programs(moves=LOOP_MOVES))
     def every_program(program: Program) -> None:
         _, after = built(program)
@@ -72,7 +73,7 @@ def keeps_nothing_inside(after: Program, op: Kernel) -> None:
             assert modes - {"plain"} or storage in loaded, (storage, nest.name)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(small_programs())
 def test_no_kernel_moves_more_than_is_counted(program: Program) -> None:
     scheduled, after = built(program)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from random import Random
 
 from focused_programs import relays
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from poisoned_memory import PoisonedRun
@@ -101,7 +102,7 @@ def merge_something(live: Liveness, random: Random) -> None:
     assert live.order() == [*order[:at], first + second, *order[at + 2 :]]
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(70))
 @given(small_programs(groups=True), POLICIES, st.randoms(use_true_random=False))
 def test_a_program_runs_in_the_memory_of_its_own_order(
     program: Program, policy: LivenessPolicy, random: Random
@@ -109,7 +110,7 @@ def test_a_program_runs_in_the_memory_of_its_own_order(
     assert_same_results(Liveness(program, policy), random)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(70))
 @given(small_programs(groups=True), POLICIES, st.randoms(use_true_random=False))
 def test_a_program_runs_in_the_memory_of_any_legal_order(
     program: Program, policy: LivenessPolicy, random: Random
@@ -123,7 +124,7 @@ def test_a_program_runs_in_the_memory_of_any_legal_order(
 KERNELS = small_programs(moves=("relay", "relay", "relay", *LOOP_MOVES), groups=True)
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(120))
 @given(st.one_of(relays(), relays(), KERNELS), st.randoms(use_true_random=False))
 def test_loops_that_take_over_blocks_give_the_same(program: Program, random: Random) -> None:
     live = Liveness(program)

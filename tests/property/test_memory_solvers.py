@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_cases import lowest_height, problems
@@ -20,8 +21,8 @@ from treadle.memory.search import SECTION_RULES, SearchBudget, find, ways
 from treadle.memory.search_python import IMPOSSIBLE, SOLVED
 from treadle.memory.validate import violations
 
-SOME = settings(max_examples=80, deadline=None)
-FEW = settings(max_examples=40, deadline=None)
+SOME = settings(max_examples=examples(80), deadline=None)
+FEW = settings(max_examples=examples(40), deadline=None)
 
 
 @SOME
@@ -63,7 +64,7 @@ def test_the_exact_search_equals_trying_everything(problem: Problem) -> None:
         assert violations(problem, solution.plan) == ()
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(problems(most=7, plain=True).filter(lambda p: len(p.blocks) >= 6))
 def test_the_exact_search_equals_trying_everything_on_more_blocks(problem: Problem) -> None:
     assert solve(problem, effort="exact", steps=10**6).height == lowest_height(problem)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from focused_programs import relays
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_programs import small_programs
@@ -70,7 +71,7 @@ def woven(rng: random.Random, count: int) -> Program:
     return b.build()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(120))
 @given(st.one_of(small_programs(groups=True), relays()), st.integers(0, 2**32))
 def test_a_floor_is_never_above_what_the_trial_finds(program: Program, seed: int) -> None:
     if len(program.leaves) > 1:

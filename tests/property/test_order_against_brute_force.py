@@ -1,6 +1,7 @@
 """MergeOrder and topological_order against plain searches of the graph, on small random graphs."""
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,7 +149,7 @@ def histories(draw):
 
 @pytest.mark.parametrize("gap", [1, 1 << 20])
 @given(history=histories(), landmarks=st.sampled_from([0, 1, 3, 6, 512]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_every_answer_is_that_of_the_condensed_graph(gap, history, landmarks):
     count, edges, steps = history
     with pytest.MonkeyPatch.context() as patch:
@@ -164,7 +165,7 @@ def test_every_answer_is_that_of_the_condensed_graph(gap, history, landmarks):
 
 
 @given(history=histories())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_landmarks_change_the_work_but_not_the_result(history):
     count, edges, steps = history
     orders = [MergeOrder(count, edges, landmarks=landmarks) for landmarks in (0, 2, 512)]
@@ -180,7 +181,7 @@ def test_landmarks_change_the_work_but_not_the_result(history):
 
 
 @given(graph=graphs(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_topological_order_always_takes_the_smallest_priority_that_is_ready(graph, data):
     count, edges = graph
     priority = data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count))
@@ -199,7 +200,7 @@ def test_a_topological_order_always_takes_the_smallest_priority_that_is_ready(gr
 
 
 @given(graph=graphs(), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_reported_cycle_is_one(graph, data):
     count, edges = graph
     op = st.integers(0, count - 1)

@@ -12,6 +12,7 @@ Promised, and checked here on random programs:
 from __future__ import annotations
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from small_operations import LOOP_MOVES
 from small_programs import run_small, seen_by_caller, size_choices, small_programs
@@ -40,7 +41,7 @@ def assert_same_meaning(before: Program, after: Program) -> None:
 
 
 @pytest.mark.parametrize("step", PIPELINE, ids=lambda step: step.name)
-@settings(max_examples=120)
+@settings(max_examples=examples(50))
 @given(small_programs(groups=True))
 def test_a_pass_keeps_meaning_dependences_and_rules(step: Pass, program: Program) -> None:
     after = step.run(program, context(program))
@@ -51,7 +52,7 @@ def test_a_pass_keeps_meaning_dependences_and_rules(step: Pass, program: Program
     assert_same_meaning(program, after)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(50))
 @given(small_programs(groups=True))
 def test_all_passes_in_a_row_keep_the_meaning(program: Program) -> None:
     after = run_pipeline(program, context(program, level=2), PIPELINE)
@@ -59,7 +60,7 @@ def test_all_passes_in_a_row_keep_the_meaning(program: Program) -> None:
     assert_same_meaning(program, after)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(40))
 @given(small_programs(moves=LOOP_MOVES, groups=True))
 def test_the_strictest_check_finds_nothing(program: Program) -> None:
     current = program
@@ -69,7 +70,7 @@ def test_the_strictest_check_finds_nothing(program: Program) -> None:
         current = after
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(small_programs(groups=True))
 def test_a_program_reads_back_as_it_was_printed(program: Program) -> None:
     text = show_program(program)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from focused_programs import crowds
+from how_many import examples
 from hypothesis import given, settings
 from small_programs import run_small, seen_by_caller, size_choices, small_programs
 
@@ -32,7 +33,7 @@ def assert_same_meaning(before: Program, after: Program) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(small_programs(groups=True))
 def test_every_policy_keeps_the_meaning(policy: str, program: Program) -> None:
     after = run_pipeline(program, context(program, policy))
@@ -40,7 +41,7 @@ def test_every_policy_keeps_the_meaning(policy: str, program: Program) -> None:
     assert_same_meaning(program, after)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(crowds())
 def test_crowded_storages_keep_their_meaning(program: Program) -> None:
     after = run_pipeline(program, context(program, "balanced"))
@@ -49,7 +50,7 @@ def test_crowded_storages_keep_their_meaning(program: Program) -> None:
 
 
 @pytest.mark.parametrize("left_out", NAMES)
-@settings(max_examples=25)
+@settings(max_examples=examples(10))
 @given(small_programs(groups=True))
 def test_any_pass_can_be_left_out(left_out: str, program: Program) -> None:
     passes = [p for p in PIPELINE if p.name != left_out]
@@ -57,7 +58,7 @@ def test_any_pass_can_be_left_out(left_out: str, program: Program) -> None:
 
 
 @pytest.mark.parametrize("policy", ["balanced", "memory"])
-@settings(max_examples=100)
+@settings(max_examples=examples(60))
 @given(small_programs())
 def test_the_peak_is_never_above_that_of_the_program_as_given(
     policy: str, program: Program

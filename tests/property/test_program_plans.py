@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from focused_programs import relays
+from how_many import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from placed_memory import PlacedRun
@@ -86,7 +87,7 @@ def assert_runs_in_place(
         assert not wrong, f"bytes {sorted(wrong)} of {storage}\n{plan}\n{show_program(program)}"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(80))
 @given(PROGRAMS, POLICIES, CHOICES, st.randoms(use_true_random=False))
 def test_a_program_runs_in_the_bytes_of_its_plan(
     program: Program, policy: LivenessPolicy, options: PlanOptions, random: Random
@@ -98,7 +99,7 @@ def test_a_program_runs_in_the_bytes_of_its_plan(
     assert_runs_in_place(planned.of, planned.plan, likely(program), random)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(60))
 @given(PROGRAMS)
 def test_an_arena_with_the_outputs_holds_what_lives_at_the_peak(program: Program) -> None:
     policy = LivenessPolicy(include_inputs=False)
@@ -127,7 +128,7 @@ def test_compiled_programs_run_in_the_bytes_of_their_plan(
         assert not seen, "\n".join([*seen, str(cache(named(sizes))), show_program(program)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(40))
 @given(small_programs(groups=True).filter(lambda p: bool(p.sizes)), CHOICES, st.randoms())
 def test_one_plan_serves_every_size(program: Program, options: PlanOptions, random: Random) -> None:
     of = problem_of(program, options=options)

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from random_bodies import bodies
 from small_operations import MOVES
 from small_programs import EXTERNS, inputs_for, size_choices, small_programs
-from test_c_programs import EXAMPLES, reads_what_it_accumulates, shows_bits_of_nan
+from test_c_programs import EXAMPLES, OPTIMISE, reads_what_it_accumulates, shows_bits_of_nan
 from wide_programs import wide_programs
 
 from treadle.analysis.cost import Roofline
@@ -28,7 +28,7 @@ from treadle.index import Symbol
 from treadle.ir.interp.compare import random_inputs
 from treadle.ir.interp.dtypes import Array
 from treadle.ir.numerics import TORCH
-from treadle.ir.program import Nest, Program
+from treadle.ir.program import Loop, Nest, Program
 from treadle.ir.text import parse_program, show_program
 from treadle.runtime import compile_program
 from treadle.schedule.passes import KERNELS, SCHEDULING
@@ -36,6 +36,7 @@ from treadle.schedule.pipeline import run_pipeline
 from treadle.testing.error_bound import derive_bounds, outside
 from treadle.testing.strategies import programs
 
+FULLY = 2
 SORTED_MOVES = tuple(m for m in MOVES if m != "bucket")
 
 
@@ -55,9 +56,26 @@ def scheduled(program: Program, fuses: bool) -> Program:
 def stay_within(
     program: Program, sizes: Mapping[Symbol, int], inputs: dict[str, Array], fuses: bool = False
 ) -> Program:
+    """The program as it was built, if what its code computes is within the bound."""
+    built, found = compared(program, sizes, inputs, fuses, optimise=FULLY)
+    assert not found, "\n".join([*found, show_program(built)])
+    return built
+
+
+def compared(
+    program: Program,
+    sizes: Mapping[Symbol, int],
+    inputs: dict[str, Array],
+    fuses: bool = False,
+    optimise: int = OPTIMISE,
+) -> tuple[Program, list[str]]:
+    """The program as it was built, and what its code computes out of bounds.
+
+    Small programs leave next to nothing for vectors, so that the quick run compiles them quickly.
+    """
     built = scheduled(program, fuses)
     assert parse_program(show_program(built)) == built
-    compiled = compile_program(built, externs=EXTERNS)
+    compiled = compile_program(built, externs=EXTERNS, optimise=optimise)
     assert compiled.is_compiled
     named = {s.name: n for s, n in sizes.items()}
     bounds = derive_bounds(replace(program, numerics=TORCH), inputs, sizes=named, externs=EXTERNS)
@@ -67,8 +85,12 @@ def stay_within(
     found = outside(bounds, got, undecidable=1.0)
     if found:
         assume(not shows_bits_of_nan(program, inputs, named))
-    assert not found, "\n".join([*map(str, found), show_program(built)])
-    return built
+    return built, [str(line) for line in found]
+
+
+def asks_for_a_position(program: Program) -> bool:
+    stmts = [at.stmt for op in program.leaves if isinstance(op, Loop) for at in op.body.walk()]
+    return any(s.op == "reduce" and s.attr("kind") in ("argmax", "argmin") for s in stmts)
 
 
 @settings(max_examples=EXAMPLES)
@@ -77,7 +99,7 @@ def test_programs_stay_within(program: Program) -> None:
     for count in (1, 4) if program.sizes else (0,):
         sizes = dict.fromkeys(program.sizes, count)
         named = {s.name: count for s in program.sizes}
-        stay_within(program, sizes, random_inputs(program, sizes=named))
+        assert compared(program, sizes, random_inputs(program, sizes=named))[1] == []
 
 
 @settings(max_examples=EXAMPLES)
@@ -85,29 +107,30 @@ def test_programs_stay_within(program: Program) -> None:
 def test_small_programs_stay_within(program: Program) -> None:
     assume(not reads_what_it_accumulates(program))
     for sizes in size_choices(program):
-        stay_within(program, sizes, inputs_for(program, sizes), fuses=True)
+        assert compared(program, sizes, inputs_for(program, sizes), fuses=True)[1] == []
 
 
 @settings(max_examples=EXAMPLES)
 @given(bodies())
 def test_bodies_stay_within(program: Program) -> None:
     assume(not reads_what_it_accumulates(program))
+    assume(not asks_for_a_position(program))  # of nothing there is no largest element
     (s,) = program.sizes
-    stay_within(program, {s: 3}, random_inputs(program, sizes={"s": 3}))
-    stay_within(program, {s: 0}, random_inputs(program, sizes={"s": 0}))
+    assert compared(program, {s: 3}, random_inputs(program, sizes={"s": 3}))[1] == []
+    assert compared(program, {s: 0}, random_inputs(program, sizes={"s": 0}))[1] == []
 
 
 @settings(max_examples=EXAMPLES)
 @given(relays())
 def test_programs_that_hand_values_on_stay_within(program: Program) -> None:
-    stay_within(program, {}, inputs_for(program, {}), fuses=True)
+    assert compared(program, {}, inputs_for(program, {}), fuses=True)[1] == []
 
 
 @settings(max_examples=EXAMPLES)
 @given(crowds())
 def test_programs_that_crowd_one_storage_stay_within(program: Program) -> None:
     assume(not reads_what_it_accumulates(program))
-    stay_within(program, {}, inputs_for(program, {}), fuses=True)
+    assert compared(program, {}, inputs_for(program, {}), fuses=True)[1] == []
 
 
 def test_wide_programs_stay_within() -> None:

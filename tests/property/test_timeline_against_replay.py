@@ -13,6 +13,7 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -377,7 +378,7 @@ def narrow_structures() -> Iterator[None]:
         yield
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.data())
 def test_every_operation_equals_a_replay_from_scratch(data: st.DataObject) -> None:
     session = Session(data, *data.draw(programs(), label="program"))
@@ -385,7 +386,7 @@ def test_every_operation_equals_a_replay_from_scratch(data: st.DataObject) -> No
         session.act()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.data())
 def test_narrow_blocks_labels_and_hubs_change_nothing(data: st.DataObject) -> None:
     with narrow_structures():
@@ -394,7 +395,7 @@ def test_narrow_blocks_labels_and_hubs_change_nothing(data: st.DataObject) -> No
             session.act()
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(8))
 @given(st.integers(0, 1 << 32))
 def test_a_hundred_moves_around_hubs_equal_a_replay_from_scratch(seed: int) -> None:
     """Long runs with hubs of many users, which leave and join the kept fringe many times."""

@@ -34,16 +34,19 @@ SUMS = ("sum", "sum", "max", "min", "prod", "any")
 class Chain:
     """A program on its way."""
 
+    extents = EXTENTS
+    most_points = MOST_POINTS
+
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw, self.b = draw, ProgramBuilder("chain")
-        sizes: list[IntLike] = [self.one(EXTENTS), self.one(EXTENTS)]
+        sizes: list[IntLike] = [self.one(self.extents), self.one(self.extents)]
         if self.number(0, 3) == 0:
             sizes[self.number(0, 1)] = self.b.size("s", 0, 300, hint=HINT)
         self.sizes = dict(zip("ab", sizes, strict=True))
         points = 1
         for n in sizes:
             points *= n if isinstance(n, int) else HINT
-        assume(points <= MOST_POINTS)
+        assume(points <= self.most_points)
         self.made: list[tuple[Buffer, str]] = []
         for k, kind in enumerate(("ab", "ba", "ab", "a", "b")):
             donated = self.number(0, 2) == 0

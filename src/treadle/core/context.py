@@ -19,6 +19,8 @@ class Ctx:
     journal: Journal
     peak_bytes: int | None = None
     """The peak of the program as it was given: what policies measure their budget by."""
+    policy: object | None = None
+    """A `schedule.policy.Policy` to schedule by, in place of the one that the options name."""
 
 
 def journal_for(options: Options) -> Journal:

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 Event: TypeAlias = Mapping[str, Any]
 
 
+def decision_line(event: Event) -> str:
+    """One decision: `fuse add, mul: no FUS004 (left=64, right=32)`."""
+    facts = ", ".join(f"{key}={value}" for key, value in event["facts"].items())
+    word = "yes" if event["ok"] else "no"
+    shown = f" ({facts})" if facts else ""
+    return f"{event['question']} {', '.join(map(str, event['ops']))}: {word} {event['code']}{shown}"
+
+
 class _Decided(NamedTuple):
     """A verdict as it came."""
 
@@ -61,7 +69,7 @@ class Journal:
     quiet run stays small and can still say how often each rule refused.
     """
 
-    __slots__ = ("_done", "_kept", "_left_out", "enabled", "level")
+    __slots__ = ("_done", "_kept", "_left_out", "_left_out_agreed", "enabled", "level")
 
     def __init__(self, enabled: bool = True, level: int = EVERYTHING) -> None:
         self.enabled = enabled
@@ -69,6 +77,7 @@ class Journal:
         self._kept: list[Event | _Decided] = []
         self._done = 0
         self._left_out: Counter[str] = Counter()
+        self._left_out_agreed: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -108,7 +117,7 @@ class Journal:
         if self.level >= (LEVEL_OF_AGREEMENT if verdict.ok else LEVEL_OF_REFUSAL):
             self._kept.append(_Decided(question, ops, verdict))
         else:
-            self._left_out[verdict.code] += 1
+            self._leave_out(verdict.code, verdict.ok)
 
     def events(self, kind: str | None = None) -> Iterator[Event]:
         """Yield the events of one kind, or all of them, in order; they are not to be changed."""
@@ -120,19 +129,30 @@ class Journal:
         codes = Counter(event["code"] for event in self.events("verdict")) + self._left_out
         return {"events": dict(sorted(kinds.items())), "verdicts": dict(sorted(codes.items()))}
 
+    def decided(self, ok: bool) -> dict[str, int]:
+        """Count the agreements or the refusals by code, the ones not kept included.
+
+        One code may be that of both: KER007 says how a loop is walked, or why it stays as it is.
+        """
+        kept = Counter(event["code"] for event in self.events("verdict") if event["ok"] is ok)
+        agreed = self._left_out_agreed
+        return dict(sorted((kept + (agreed if ok else self._left_out - agreed)).items()))
+
     def write(self, path: str | PathLike[str]) -> None:
         """Write the journal as JSONL; equal journals give equal bytes."""
         import json
 
         from treadle import __version__
 
-        header = {
+        header: dict[str, object] = {
             HEADER_KEY: SCHEMA_VERSION,
             "treadle": __version__,
             "level": self.level,
             "events": len(self._events),
             "left_out": dict(sorted(self._left_out.items())),
         }
+        if self._left_out_agreed:
+            header["left_out_agreed"] = dict(sorted(self._left_out_agreed.items()))
         try:
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 for line in (header, *self._events):
@@ -152,6 +172,7 @@ class Journal:
         journal = cls(level=content.level)
         journal._kept.extend(content.events)
         journal._left_out.update(content.left_out)
+        journal._left_out_agreed.update(content.left_out_agreed)
         return journal
 
     def _keeps_verdict(self, fields: Mapping[str, object]) -> bool:
@@ -160,5 +181,10 @@ class Journal:
             return True  # not a verdict at all: the check of kept events says so
         if self.level >= (LEVEL_OF_AGREEMENT if ok else LEVEL_OF_REFUSAL):
             return True
-        self._left_out[code] += 1
+        self._leave_out(code, ok)
         return False
+
+    def _leave_out(self, code: str, ok: bool) -> None:
+        self._left_out[code] += 1
+        if ok:
+            self._left_out_agreed[code] += 1

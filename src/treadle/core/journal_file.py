@@ -20,6 +20,7 @@ class JournalContent:
     level: int
     events: tuple[dict[str, Any], ...]
     left_out: dict[str, int]
+    left_out_agreed: dict[str, int]
 
 
 def read_journal(path: str | PathLike[str], text: str | None = None) -> JournalContent:
@@ -40,7 +41,9 @@ def read_journal(path: str | PathLike[str], text: str | None = None) -> JournalC
     if len(events) != header["events"]:
         expected = f"{header['events']} events as the header says"
         _refuse(path, len(lines), expected, f"{len(events)} events in the file")
-    return JournalContent(header["level"], tuple(events), header["left_out"])
+    return JournalContent(
+        header["level"], tuple(events), header["left_out"], header["left_out_agreed"]
+    )
 
 
 def _read_header(path: object, raw: bytes) -> dict[str, Any]:
@@ -53,13 +56,16 @@ def _read_header(path: object, raw: bytes) -> dict[str, Any]:
     if version > SCHEMA_VERSION:
         expected = f"journal version {SCHEMA_VERSION} or older"
         _refuse(path, 1, expected, f"version {version}, written by a newer Treadle")
-    level, events, left_out = (header.get(key) for key in ("level", "events", "left_out"))
+    level, events = header.get("level"), header.get("events")
     if type(level) is not int or not 0 <= level <= EVERYTHING:
         _refuse(path, 1, f"a level from 0 to {EVERYTHING} in the header", repr(level))
     if type(events) is not int or events < 0:
         _refuse(path, 1, "a count of events in the header", repr(events))
-    if not isinstance(left_out, dict) or not all(type(n) is int for n in left_out.values()):
-        _refuse(path, 1, "counts by code in 'left_out' of the header", repr(left_out))
+    header.setdefault("left_out_agreed", {})  # older files do not have it
+    for key in ("left_out", "left_out_agreed"):
+        counts = header.get(key)
+        if not isinstance(counts, dict) or not all(type(n) is int for n in counts.values()):
+            _refuse(path, 1, f"counts by code in '{key}' of the header", repr(counts))
     return header
 
 

@@ -12,7 +12,8 @@ UNFIT = frozenset({"assert", "inline_asm", "scan", "sort", "param"})
 def reduced_once(body: Body, elementwise: bool = False) -> bool:
     """Whether nothing that varies along the reduction loops comes after a reduction.
 
-    With `elementwise`, what was made before a reduction may be stored at each of its steps.
+    Nor another reduction: a sum of the same value at every step needs the first one finished. With
+    `elementwise`, what was made before a reduction may be stored at each of its steps.
     """
     varies, reduced = levels_of(body)
     for at in body.walk():
@@ -26,7 +27,7 @@ def reduced_once(body: Body, elementwise: bool = False) -> bool:
             before = not uses & reduced and at.stmt.attr("mode") == "plain"
             if along and not (elementwise and before):
                 return False
-        elif at.number in varies and uses & reduced:
+        elif uses & reduced and (at.number in varies or at.stmt.op == "reduce"):
             return False
     return True
 

@@ -23,19 +23,20 @@ from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import ValueType
 from treadle.kernel.renest import Renested, Renesting, TopStatement
 
-FEWEST_POINTS = 8192
-"""Points of a reduction below which one program is fast enough."""
 SHORTEST_CHUNK = 32
 PUT_TOGETHER = frozenset({"sum", "prod", "max", "min", "dot", "any", "all", "welford"})
 """Reductions that can be made of the results of chunks."""
 
 
 def cooperate(
-    nest: Nest, program: Program, name: Callable[[], str], programs: int, wanted: int
+    nest: Nest, program: Program, name: Callable[[], str], programs: int, wanted: int, fewest: int
 ) -> Renested | None:
-    """The nest in chunks, so that `wanted` programs have something to do; None if it is not so."""
+    """The nest in chunks, so that `wanted` programs have something to do; None if it is not so.
+
+    A reduction of less than `fewest` points is fast enough in one program.
+    """
     body = nest.body
-    if not len(body.reduce) or programs >= wanted or hint(body.reduce.numel) < FEWEST_POINTS:
+    if not len(body.reduce) or programs >= wanted or hint(body.reduce.numel) < fewest:
         return None
     if any(at.stmt.op in ("reduce_part", "scan", "sort") for at in body.walk()):
         return None

@@ -12,11 +12,12 @@ What one side makes of each element the other may use, whichever comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from treadle.core.verdict import Verdict, no
-from treadle.index import Domain, Expr, IntLike, Symbol, coefficient, floordiv, mod
+from treadle.index import Domain, Expr, IntLike, Symbol, as_expr, coefficient, floordiv, mod
 from treadle.index.expr import mul
 from treadle.ir.body import Body, Literal, Stmt, operands_of
 from treadle.ir.effects import effects
@@ -79,7 +80,7 @@ def _mixed(program: Program, rows: Loop, columns: Loop, name: Callable[[], str])
     values = dict(_digits(b.domain, _position(a.reduce)))
     values.update(_digits(b.reduce, _position(a.domain)))
     own: dict[Symbol, IntLike] = {v: v for v in a.space.vars}
-    joined = Joined(_with_buffers(program, halves.buffers),
+    joined = Joined(with_buffers(program, halves.buffers),
                     CommonLoops(a.domain, a.reduce, (own, values), (None, None)))  # fmt: skip
     sides = [(rows, own), (adding, values)]
     made = {storage(n) for n, _, mode, _ in adding.body.stores() if mode == "plain"}
@@ -92,17 +93,17 @@ def _mixed(program: Program, rows: Loop, columns: Loop, name: Callable[[], str])
     return Mixed(halves.first(), joined.body(), last, tuple(halves.buffers))
 
 
-def _with_buffers(program: Program, buffers: list[Buffer]) -> Program:
-    return Program(program.name, (*program.buffers, *buffers), program.ops, sizes=program.sizes)
+def with_buffers(program: Program, buffers: Sequence[Buffer]) -> Program:
+    """The program with more buffers; all else that it states stays."""
+    return replace(program, buffers=(*program.buffers, *buffers))
 
 
 def _position(domain: Domain) -> Expr:
-    """The number of a point in loop order."""
+    """The number of a point in loop order; the only point of no loops is number 0."""
     total: Expr | None = None
     for v, n in domain.items():
         total = v if total is None else mul(total, n) + v
-    assert total is not None, "a side of a mixed kernel has loops"
-    return total
+    return as_expr(0) if total is None else total
 
 
 def _digits(domain: Domain, position: Expr) -> Iterator[tuple[Symbol, IntLike]]:

@@ -16,7 +16,7 @@ from treadle.schedule.choose import Search
 from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import SCHEDULING
 from treadle.schedule.pipeline import run_pipeline
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 from treadle.schedule.profit import is_faster, worth_in_memory
 from treadle.schedule.rules.chain import rules_for
 
@@ -85,7 +85,7 @@ def _until(name: str) -> Sequence[Pass]:
 
 
 def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdict]]:
-    search = Search(program, ctx, policy_named(ctx.options.policy))
+    search = Search(program, ctx, policy_of(ctx))
     place = search.deps.position
     x, y = search.board.group_of(place[a]), search.board.group_of(place[b])
     if x == y:

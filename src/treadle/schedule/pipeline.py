@@ -20,12 +20,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.certificate import border_changes, certify, loosened
 from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
 from treadle.core.errors import SpecError, TreadleError, Violation
+from treadle.core.journal import decision_line
+from treadle.core.journal_schema import LEVEL_OF_AGREEMENT, LEVEL_OF_REFUSAL
 from treadle.core.options import Options
 from treadle.ir.numerics import EXACT
 from treadle.ir.program import Program
@@ -67,7 +70,7 @@ def given_peak(program: Program, ctx: Ctx) -> int:
 def _run_one(
     number: int, step: Pass, program: Program, ctx: Ctx, passes: Sequence[Pass]
 ) -> Program:
-    start = time.perf_counter()
+    start, known = time.perf_counter(), len(ctx.journal)
     try:
         new = step.run(program, ctx)
         if not isinstance(new, Program):
@@ -88,6 +91,7 @@ def _run_one(
     )
     if ctx.options.debug >= 2:
         _print_line(number, step, program, new, seconds)
+    _print_decisions(known, ctx)
     if changed:
         bad = check(program, new, step.after, ctx.options.check, ctx.options.seed)
         if bad:
@@ -156,6 +160,16 @@ def _print_line(number: int, step: Pass, old: Program, new: Program, seconds: fl
     counts = f"{len(old.ops)} -> {len(new.ops)} ops"
     line = f"{number:03d} {step.name:<20} {word} {counts:<20} {seconds * 1e3:.1f} ms"
     print(line, file=sys.stderr)
+
+
+def _print_decisions(known: int, ctx: Ctx) -> None:
+    """Print what was decided since the journal had `known` events: agreements, then refusals."""
+    if ctx.options.debug < LEVEL_OF_AGREEMENT:
+        return
+    for event in islice(ctx.journal.events(), known, None):
+        needed = LEVEL_OF_AGREEMENT if event.get("ok") else LEVEL_OF_REFUSAL
+        if event["kind"] == "verdict" and ctx.options.debug >= needed:
+            print(f"    {decision_line(event)}", file=sys.stderr)
 
 
 def _dump(number: int, step: Pass, program: Program, ctx: Ctx) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treadle.core.context import Ctx
 from treadle.core.errors import UsageError
 from treadle.core.suggest import suggestion_notes
 
@@ -45,11 +46,29 @@ class Policy:
     """How many independent kernels may share one launch; 1: none."""
     mix_orders: bool = True
     """Reductions of rows and of columns over the same data in one kernel."""
+    mix_steps: int = 5 << 20
+    """Elements that such a kernel must read at least: small data stays in the cache anyway."""
+    mix_rows: int = 4096
+    """Rows that it must have, to be shared between cores."""
+    mix_columns: int = 16384
+    """The longest row that it can keep."""
+    mix_tallness: int = 2
+    """Rows that it must have for each column."""
+    launch_share: float = 0.01
+    """The part of a kernel's time that its launch must be for the launch to be worth sharing."""
     split: str = "gpu"
     """Where reductions with few points become two stages: `never`, `gpu`, `always`."""
+    split_chunk: int = 256
+    """Steps that a block of the first stage must have."""
+    split_points: int = 8
+    """Points for each core that the first stage should have."""
+    share_out_points: int = 8192
+    """Points of a reduction from which several programs of a GPU work on it."""
     merge_duplicates: bool = True
     recompute: bool = True
     """Compute cheap values again where they are read."""
+    recompute_statements: int = 6
+    """Statements of a producer that are still cheap to repeat."""
     lower_peak: bool = True
     """Look for an order with a lower peak."""
     search: str = "queue"
@@ -71,6 +90,11 @@ POLICIES: dict[str, Policy] = {
                search="rounds", split="never"),
     )
 }  # fmt: skip
+
+
+def policy_of(ctx: Ctx) -> Policy:
+    """The policy of a compilation: the one in its context, else the one its options name."""
+    return ctx.policy if isinstance(ctx.policy, Policy) else policy_named(ctx.options.policy)
 
 
 def policy_named(name: str) -> Policy:

@@ -106,6 +106,15 @@ def test_verdicts_are_kept_from_their_level_on_and_always_counted(
     assert journal.summary()["verdicts"] == {"FUS004": 1, "FUS100": 1}
 
 
+@pytest.mark.parametrize("level", [0, 3, 4])
+def test_agreements_and_refusals_of_one_code_are_counted_apart(level: int) -> None:
+    journal = Journal(level=level)
+    journal.verdict("schedule-loops", ("a",), yes("KER007", shape="rows"))
+    journal.verdict("schedule-loops", ("b",), yes("KER007", shape="rows"))
+    journal.verdict("schedule-loops", ("c",), no("KER007", reason="a scan"))
+    assert (journal.decided(ok=True), journal.decided(ok=False)) == ({"KER007": 2}, {"KER007": 1})
+
+
 def test_other_kinds_are_kept_at_every_level() -> None:
     journal = Journal(level=0)
     journal.emit("note", text="x")

@@ -48,6 +48,8 @@ def test_reading_gives_back_events_level_and_counts(written: Path, tmp_path: Pat
     journal, again = small_journal(), Journal.read(written)
     assert list(again.events()) == list(journal.events())
     assert again.summary() == journal.summary()
+    for ok in (True, False):
+        assert again.decided(ok) == journal.decided(ok)
     assert again.level == 3
     again.write(tmp_path / "again.jsonl")
     assert (tmp_path / "again.jsonl").read_bytes() == written.read_bytes()
@@ -170,3 +172,12 @@ def test_any_cut_or_changed_byte_is_read_or_refused_but_never_crashes(
         damaged.write_bytes(data)
         with contextlib.suppress(InputError):
             Journal.read(damaged)
+
+
+def test_a_quiet_journal_keeps_agreements_and_refusals_apart(tmp_path: Path) -> None:
+    journal = Journal(level=0)
+    journal.verdict("schedule-loops", ("a",), yes("KER007"))
+    journal.verdict("schedule-loops", ("b",), no("KER007"))
+    journal.write(tmp_path / "quiet.jsonl")
+    again = Journal.read(tmp_path / "quiet.jsonl")
+    assert again.decided(ok=True) == again.decided(ok=False) == {"KER007": 1}

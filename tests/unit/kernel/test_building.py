@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from treadle.analysis.cost import work_of
@@ -9,11 +11,18 @@ from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import TreadleError
 from treadle.core.options import Options
 from treadle.core.verdict import Verdict
+from treadle.ir.body import Body
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.interp.compare import differing_results
+from treadle.ir.numerics import TORCH
 from treadle.ir.program import Fused, Grouped, Kernel, Loop, MixOrder, Nest, Program
+from treadle.ir.reduced import reduced_once
 from treadle.ir.spec import Stage, verify, violations
+from treadle.ir.types import Buffer, DType, Layout
 from treadle.kernel.build import with_kernels
 from treadle.kernel.common_loops import common_loops
+from treadle.kernel.joining import join
+from treadle.kernel.mixing import with_buffers
 from treadle.runtime import compile_program
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.passes.fuse import fuse
@@ -113,6 +122,56 @@ def test_rows_and_columns_that_cannot_share_a_walk_say_why() -> None:
     built, verdicts = told(verify(b.build()))
     assert [v.code for v in verdicts] == ["KER005"]
     assert len(built.leaves) == 2
+
+
+def mixed_sides(rows: int, columns: int, again: bool = False) -> Program:
+    """Sums of rows and of columns in one kernel; `again`: columns sum their sums once more."""
+    b = ProgramBuilder("p")
+    x, s = b.input("x", "f32", [rows, columns]), b.output("s", "f32", [rows])
+    t, u = b.output("t", "f32", [columns]), b.output("u", "f32", [columns])
+    outer = [columns] if columns > 1 else []
+    with b.group(MixOrder, "g"):
+        with b.loop("rows", [rows], reduce=[columns]) as k:
+            k.store(s, k.vars[0], k.sum(k.load(x, *k.vars)))
+        with b.group(Fused, "columns"):
+            with b.loop("first", outer, reduce=[rows]) as k:
+                j = k.domain.vars[0] if outer else 0
+                k.store(t, j, k.sum(k.load(x, k.reduce.vars[0], j)))
+            with b.loop("second", outer, reduce=[rows]) as k:
+                j = k.domain.vars[0] if outer else 0
+                value = k.load(t, j) if again else k.load(x, k.reduce.vars[0], j)
+                k.store(u, j, k.sum(value))
+    return verify(b.build())
+
+
+@pytest.mark.parametrize("rows, columns", [(8, 16), (8, 1), (1, 1)])
+def test_rows_and_columns_share_a_walk_also_where_there_is_one_column(
+    rows: int, columns: int
+) -> None:
+    program = mixed_sides(rows, columns)
+    built, _ = told(program)
+    assert differing_results(program, built) == []
+
+
+def test_columns_that_sum_their_sums_do_not_share_the_walk() -> None:
+    # The second sum needs the first one finished, which partial results are not.
+    program = mixed_sides(8, 16, again=True)
+    built, verdicts = told(program)
+    assert "KER005" in [v.code for v in verdicts]
+    assert differing_results(program, built) == []
+    (columns,) = [op for op in program.ops if isinstance(op, MixOrder)]
+    joined = join(program, [leaf for leaf in columns.members[1].leaves if isinstance(leaf, Loop)])
+    assert isinstance(joined, Body)
+    assert not reduced_once(joined)
+
+
+def test_more_buffers_leave_what_a_program_states_as_it_is() -> None:
+    program = replace(mixed_sides(8, 16), numerics=TORCH, donated=("x",))
+    extra = Buffer("extra", DType.F64, Layout.contiguous([4]), "cpu")
+    found = with_buffers(program, [extra])
+    assert found.buffers == (*program.buffers, extra)
+    assert replace(found, buffers=program.buffers) == program
+    assert found.numerics == TORCH
 
 
 def test_what_followed_a_member_follows_its_kernel() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from treadle.analysis.certificate import certify
 from treadle.analysis.cost import Roofline
-from treadle.core.context import Ctx
+from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import InputError, SpecError
 from treadle.core.journal import Journal
 from treadle.core.options import Options
@@ -26,6 +26,7 @@ from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import KERNELS, PASSES, PIPELINE, SCHEDULING
 from treadle.schedule.pipeline import check, run_pipeline
 from treadle.schedule.reproducer import read_reproducer, write_reproducer
+from treadle.testing.costs import MACHINES
 
 
 def context(tmp_path: Path, **options: object) -> Ctx:
@@ -329,3 +330,19 @@ def test_a_write_that_is_replaced_unseen_may_go() -> None:
     before = b.build()
     assert certify(before, before.with_ops(before.ops[1:])) == []
     assert [v.code for v in certify(before, before.with_ops(before.ops[:1]))] == ["CERT002"]
+
+
+@pytest.mark.parametrize("debug, words", [(2, set()), (3, {"yes"}), (4, {"yes", "no"})])
+def test_decisions_are_printed_from_their_debug_level_on(
+    debug: int, words: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, y, z = b.input("x", "f32", [64]), b.output("y", "f32", [64]), b.output("z", "f32", [64])
+    with b.loop("double", [64]) as k:
+        k.store(y, k.vars, k.load(x, *k.vars) * 2.0)
+    with b.loop("running", [], reduce=[64]) as k:
+        k.store(z, k.vars, k.scan("add", k.load(x, *k.vars)))
+    options = Options(debug=debug)
+    run_pipeline(b.build(), Ctx(options, MACHINES, journal_for(options)), KERNELS)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "KER007" in line]
+    assert {word for line in lines for word in ("yes", "no") if f": {word} KER007" in line} == words

@@ -6,6 +6,7 @@ does not exist (masked points) counts as what adds nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ INF = 'float("inf")'
 LOWEST = "-3.4028234663852886e38"
 
 
-class Reducer:
+class Reducer(ABC):
     """One reduction of a nest."""
 
     passes = 1
@@ -69,21 +70,21 @@ class Reducer:
         return f"tl.full([{self.shape}], {value}, {kind})"
 
     # -- what kinds say ------------------------------------------------------------------------
+    @abstractmethod
     def before(self, which: int) -> list[str]:
         """Lines before a loop over tiles."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at_point(self, which: int) -> list[str]:
         """Lines at each tile."""
-        raise NotImplementedError
 
+    @abstractmethod
     def after(self, which: int) -> list[str]:
         """Lines behind the loop."""
-        raise NotImplementedError
 
+    @abstractmethod
     def results(self) -> list[str]:
         """Expressions of the results."""
-        raise NotImplementedError
 
     def at_once(self) -> list[str]:
         """All of it where the tile is the whole row."""

@@ -18,22 +18,22 @@ from treadle.ir.program import Foreach, Fused, Loop, Operation, Program, walk_op
 from treadle.kernel.space import Space, space_of
 from treadle.schedule.board import Board
 from treadle.schedule.naming import JoinedNames
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 from treadle.schedule.profit import worth_in_memory
-
-WORTH = 0.01
-"""A launch that is a smaller share of a kernel's time is not worth sharing."""
 
 
 def combine_launches(program: Program, ctx: Ctx) -> Program:
     """Let kernels of one level share a launch."""
-    policy = policy_named(ctx.options.policy)
+    policy = policy_of(ctx)
     if policy.combine <= 1:
         return program
     batches = [
         small
         for batch in _batches(program)
-        if len(small := [op for op in batch if _may_share(op, program, ctx.cost)]) > 1
+        if len(
+            small := [op for op in batch if _may_share(op, program, ctx.cost, policy.launch_share)]
+        )
+        > 1
     ]
     if not batches:
         return program
@@ -49,14 +49,14 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     return _rebuilt(program, board, found)
 
 
-def _may_share(op: Operation, program: Program, cost: CostModel) -> bool:
+def _may_share(op: Operation, program: Program, cost: CostModel, share: float) -> bool:
     """Whether the launch is a good part of the kernel's time; fills of one shape always."""
     if isinstance(_kind(op), Space):
         return True
     device, by_name = cost.machine(op.device), program.by_name
 
     def is_short(moved: int) -> bool:
-        return device.launch_ns >= WORTH * (moved / device.gigabytes_per_second + device.launch_ns)
+        return device.launch_ns >= share * (moved / device.gigabytes_per_second + device.launch_ns)
 
     # A kernel that would be short if it moved all it touches need not be weighed.
     of = effects(op)

@@ -12,13 +12,13 @@ from treadle.core.context import Ctx
 from treadle.ir.program import Fused, Operation, Program
 from treadle.schedule.choose import choose_groups
 from treadle.schedule.naming import JoinedNames
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 from treadle.schedule.rounds import choose_in_rounds
 
 
 def fuse(program: Program, ctx: Ctx) -> Program:
     """Fuse kernels by the policy of the options."""
-    policy = policy_named(ctx.options.policy)
+    policy = policy_of(ctx)
     search = choose_in_rounds if policy.search == "rounds" else choose_groups
     found = search(program, ctx, policy)
     if len(found.kernels) == len(program.ops):

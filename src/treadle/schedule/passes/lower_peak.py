@@ -10,7 +10,7 @@ from __future__ import annotations
 from treadle.core.context import Ctx
 from treadle.ir.program import Program
 from treadle.schedule.ordering.search import find_order
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 
 TRIES = 120
 """Changes tried by the local search: a number, not a time, so that results repeat."""
@@ -22,7 +22,8 @@ LARGEST = 2000
 
 def lower_peak(program: Program, ctx: Ctx) -> Program:
     """Reorder for a lower peak."""
-    if len(program.ops) > LARGEST or not policy_named(ctx.options.policy).lower_peak:
+    policy = policy_of(ctx)
+    if len(program.ops) > LARGEST or not policy.lower_peak:
         return program
     for _ in range(ROUNDS):
         found = find_order(program, ctx.options, seconds=None, tries=TRIES)

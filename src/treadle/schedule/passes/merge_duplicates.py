@@ -13,6 +13,7 @@ from dataclasses import replace
 from treadle.analysis.deps import Dependences, dependences
 from treadle.analysis.duplicates import changed_later, equal_loops
 from treadle.core.context import Ctx
+from treadle.core.verdict import no
 from treadle.index import Expr
 from treadle.ir.body import Literal, Stmt
 from treadle.ir.effects import effects
@@ -28,14 +29,15 @@ from treadle.ir.program import (
     Wait,
 )
 from treadle.ir.rewrite import map_stmts
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 
 
 def merge_duplicates(program: Program, ctx: Ctx) -> Program:
     """Let readers of a repeated result read the first one."""
-    if not policy_named(ctx.options.policy).merge_duplicates:
+    policy = policy_of(ctx)
+    if not policy.merge_duplicates:
         return program
-    instead = _replacements(program)
+    instead = _replacements(program, ctx)
     if not instead:
         return program
     for op, other in instead.items():
@@ -43,7 +45,7 @@ def merge_duplicates(program: Program, ctx: Ctx) -> Program:
     return _applied(program, instead)
 
 
-def _replacements(program: Program) -> dict[str, str]:
+def _replacements(program: Program, ctx: Ctx) -> dict[str, str]:
     """For each loop that can go, the loop whose result takes its place."""
     deps = dependences(program)
     changed = changed_later(program, deps)
@@ -64,6 +66,11 @@ def _replacements(program: Program) -> dict[str, str]:
             host = _changed_after_all(alike, [keeper, *gone], changed, program, deps)
             if host is not None:
                 found.update({op.name: host.name for op in (keeper, *gone)})
+        used = {*found, *found.values()}
+        for op in alike:
+            target = effects(op).writes[0]
+            if target in changed and op.name not in used:
+                ctx.journal.verdict("merge-duplicate", (op.name,), no("DUP001", buffer=target))
     return found
 
 

@@ -33,14 +33,11 @@ from treadle.kernel.choose_gpu import keeps_rows
 from treadle.kernel.row_chunks import chunk_rows
 from treadle.schedule.board import Board
 from treadle.schedule.naming import JoinedNames
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 from treadle.schedule.touches import Touch, as_set
 
 PARTIAL = frozenset({"sum", "prod", "max", "min", "any", "all"})
 """Reductions whose partial results can be combined in a second step."""
-LEAST_STEPS = 5 << 20
-LEAST_ROWS = 4096
-MOST_COLUMNS = 16384
 
 
 @dataclass(frozen=True)
@@ -87,9 +84,9 @@ def has_partial_results(m: Mix) -> Verdict:
 
 def is_large_and_tall(m: Mix) -> Verdict:
     """MIX003: enough rows to share between cores, rows short enough to be kept."""
-    rows, columns = m.by_rows.rows, m.by_rows.columns
-    large = rows * columns >= LEAST_STEPS and rows >= max(LEAST_ROWS, 2 * columns)
-    if large and columns <= MOST_COLUMNS:
+    rows, columns, policy = m.by_rows.rows, m.by_rows.columns, m.board.policy
+    tall = rows >= max(policy.mix_rows, policy.mix_tallness * columns)
+    if rows * columns >= policy.mix_steps and tall and columns <= policy.mix_columns:
         return YES
     return no("MIX003", rows=rows, columns=columns)
 
@@ -148,8 +145,9 @@ RULES: tuple[Callable[[Mix], Verdict], ...] = (
 
 def mix_orders(program: Program, ctx: Ctx) -> Program:
     """Let a reduction of rows and one of columns read their common data once."""
-    policy = policy_named(ctx.options.policy)
-    sides = [s for op in program.ops if (s := _side(op, program)) is not None]
+    policy = policy_of(ctx)
+    found = [_side(op, program, policy.mix_steps // 2) for op in program.ops]
+    sides = [side for side in found if side is not None]
     pairs = list(_pairs(sides))
     if not policy.mix_orders or not pairs:
         return program
@@ -169,7 +167,7 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
     return _rebuilt(program, board, taken) if taken else program
 
 
-def _side(op: Operation, program: Program) -> ReducingSide | None:
+def _side(op: Operation, program: Program, least_steps: int) -> ReducingSide | None:
     """The operation as a side of a mixed kernel, if it reduces and nothing else but loops."""
     if not isinstance(op, Loop | Fused) or not all(isinstance(x, Loop) for x in op.leaves):
         return None
@@ -178,7 +176,7 @@ def _side(op: Operation, program: Program) -> ReducingSide | None:
     if not reducing:
         return None
     steps = max(leaf.body.space.numel_hint for leaf in reducing)
-    if steps < LEAST_STEPS // 2:
+    if steps < least_steps:
         return None  # far too small: not worth a look at what it reads
     rows = min(hint(leaf.body.domain.numel) for leaf in reducing)
     reads: dict[str, list[Touch]] = {}

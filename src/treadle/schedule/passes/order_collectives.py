@@ -22,7 +22,7 @@ from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Collective, Group, MultiOutput, Nop, Operation, Program, Wait
 from treadle.schedule.board import Board
-from treadle.schedule.policy import policy_named
+from treadle.schedule.policy import policy_of
 
 ROUNDS = 32
 """More than any program was seen to need."""
@@ -92,7 +92,7 @@ class Reorder:
 
     def __init__(self, program: Program, ctx: Ctx) -> None:
         self.program = program
-        policy = policy_named(ctx.options.policy)
+        policy = policy_of(ctx)
         self.board = Board(program, ctx, policy)
         self.board.enter_groups(lambda kept, gone: None)
         self.timeline = self.board.timeline

@@ -22,17 +22,17 @@ from treadle.ir.effects import effects
 from treadle.ir.inline import inlined
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.ir.spec import violations
-from treadle.schedule.policy import policy_named
-
-LONGEST = 6
-"""Statements of a producer that are still cheap to repeat."""
+from treadle.schedule.policy import policy_of
 
 
 def recompute(program: Program, ctx: Ctx) -> Program:
     """Repeat cheap producers in the loops that read them."""
-    if not policy_named(ctx.options.policy).recompute:
+    policy = policy_of(ctx)
+    if not policy.recompute:
         return program
-    cheap = {op.name for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op)}
+    longest = policy.recompute_statements
+    loops = [op for op in program.leaves if isinstance(op, Loop)]
+    cheap = {op.name for op in loops if _may_be_cheap(op, longest)}
     if not cheap:
         return program
     deps = dependences(program)
@@ -43,7 +43,7 @@ def recompute(program: Program, ctx: Ctx) -> Program:
             continue
         found = op
         for source in _sources(op, position, program, deps, cheap):
-            verdict = _is_cheaper(source, op, program, changed)
+            verdict = _is_cheaper(source, op, program, changed, longest)
             ctx.journal.verdict("recompute", (source.name, op.name), verdict)
             if verdict:
                 found = _with(found, source, program)
@@ -55,9 +55,9 @@ def recompute(program: Program, ctx: Ctx) -> Program:
     return program.with_ops(tuple([_replaced(op, new) for op in program.ops]))
 
 
-def _may_be_cheap(op: Loop) -> bool:
+def _may_be_cheap(op: Loop, longest: int) -> bool:
     """Whether a loop is short and makes one thing: others are left alone."""
-    return len(op.body.stmts) <= LONGEST + 2 and not len(op.body.reduce)
+    return len(op.body.stmts) <= longest + 2 and not len(op.body.reduce)
 
 
 def _bytes_to_repeat(source: Loop, op: Loop, program: Program) -> int:
@@ -92,11 +92,13 @@ def _sources(
     return list(found.values())
 
 
-def _is_cheaper(source: Loop, op: Loop, program: Program, changed: set[str]) -> Verdict:
+def _is_cheaper(
+    source: Loop, op: Loop, program: Program, changed: set[str], longest: int
+) -> Verdict:
     """RCP001 to RCP003: short, reads less than its result, everything unchanged since."""
     of = effects(source)
-    if len(source.body.stmts) > LONGEST or len(source.body.reduce) or len(of.writes) != 1:
-        return no("RCP001", statements=len(source.body.stmts), limit=LONGEST)
+    if len(source.body.stmts) > longest or len(source.body.reduce) or len(of.writes) != 1:
+        return no("RCP001", statements=len(source.body.stmts), limit=longest)
     target = program.by_name[of.writes[0]]
     if of.mutates or target.view_of is not None:
         return no("RCP002", buffer=target.name)

@@ -16,11 +16,12 @@ from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
 from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_rows, programs_of
-from treadle.kernel.cooperate import FEWEST_POINTS, cooperate
+from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
+from treadle.schedule.policy import policy_of
 
 
 def schedule_loops(program: Program, ctx: Ctx) -> Program:
@@ -36,6 +37,8 @@ class _Scheduling:
 
     def __init__(self, program: Program, ctx: Ctx) -> None:
         self.program, self.ctx = program, ctx
+        policy = policy_of(ctx)
+        self.fewest = policy.share_out_points
         self.buffers: list[Buffer] = []
         self.changed = False
         self._taken = {b.name for b in program.buffers}
@@ -109,10 +112,10 @@ class _Scheduling:
         program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
         name = partial(self._name, f"{nest.name}_part")
         programs = programs_of(nest, program)
-        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS)
+        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS, self.fewest)
         if made is not None:
             return self._parts(nest, made)
-        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < FEWEST_POINTS:
+        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < self.fewest:
             return [nest]
         apart = fission(nest, program, partial(self._name, f"{nest.name}_sum"))
         if apart is None:

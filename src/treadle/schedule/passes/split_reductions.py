@@ -28,15 +28,11 @@ from treadle.ir.reduced import reduced_once
 from treadle.ir.types import DType
 from treadle.ir.typing import infer_types
 from treadle.schedule.one_stage import as_one_stage
-from treadle.schedule.policy import Policy, policy_named
+from treadle.schedule.policy import Policy, policy_of
 from treadle.schedule.two_stages import SPLITTABLE, Cut, Splitter, cuts
 
-LEAST_CHUNK = 256
-"""Steps that a block of the first stage has at least."""
 PARTIAL_BYTES = 8
 """A partial result is an f64, written and read once."""
-POINTS_PER_CORE = 8
-"""Points that the first stage should have."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class SplitCandidate:
 def has_few_points(c: SplitCandidate) -> Verdict:
     """SPL001: fewer points than cores want, and far more steps than a launch is worth."""
     wanted = c.cores * c.policy.points_per_core
-    few = c.points < wanted and c.steps >= 2 * LEAST_CHUNK
+    few = c.points < wanted and c.steps >= 2 * c.policy.split_chunk
     if few and c.points * c.steps >= c.policy.small_kernel:
         return YES
     return no("SPL001", points=c.points, wanted=wanted, steps=c.steps)
@@ -122,8 +118,8 @@ def best_cut(c: SplitCandidate) -> Cut | None:
     """The fewest blocks that give every core enough points, else as many as are long enough."""
     reduce = c.op.body.reduce
     fitting = [(k.blocks(reduce), k) for k in cuts(reduce)]
-    fitting = [(n, k) for n, k in fitting if c.steps // n >= LEAST_CHUNK]
-    enough = [x for x in fitting if x[0] * c.points >= c.cores * POINTS_PER_CORE]
+    fitting = [(n, k) for n, k in fitting if c.steps // n >= c.policy.split_chunk]
+    enough = [x for x in fitting if x[0] * c.points >= c.cores * c.policy.split_points]
     if enough:
         return min(enough, key=lambda x: x[0])[1]
     return max(fitting, key=lambda x: x[0])[1] if fitting else None
@@ -131,7 +127,7 @@ def best_cut(c: SplitCandidate) -> Cut | None:
 
 def split_reductions(program: Program, ctx: Ctx) -> Program:
     """Cut reductions with few points in two stages, and join stages where that is not needed."""
-    policy = policy_named(ctx.options.policy)
+    policy = policy_of(ctx)
     if policy.split == "never" or not any(_reduces(op) for op in program.ops):
         return program
     while (joined := _joined(program, ctx, policy)) is not program:

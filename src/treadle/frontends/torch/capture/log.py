@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from treadle.core.journal import Event
+from treadle.core.journal import decision_line
 from treadle.core.options import Options
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.report.memory import graph_memory
@@ -62,14 +62,6 @@ def trace(built: Built) -> None:
 
 def _memory_json(built: Built) -> str:
     return json.dumps(graph_memory(built).to_json())
-
-
-def decision_line(event: Event) -> str:
-    """One decision: `fuse add, mul: no FUS004 (left=64, right=32)`."""
-    facts = ", ".join(f"{key}={value}" for key, value in event["facts"].items())
-    word = "yes" if event["ok"] else "no"
-    shown = f" ({facts})" if facts else ""
-    return f"{event['question']} {', '.join(map(str, event['ops']))}: {word} {event['code']}{shown}"
 
 
 def schedule_lines(built: Built) -> Iterator[str]:

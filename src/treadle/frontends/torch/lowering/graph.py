@@ -37,6 +37,7 @@ from treadle.frontends.torch.lowering.table import TABLE
 from treadle.frontends.torch.lowering.values import (
     Index,
     Lazy,
+    LoweringCrashed,
     NotLowered,
     Number,
     Opaque,
@@ -74,6 +75,8 @@ class Lowered:
     """Inputs that change."""
     fallbacks: list[tuple[str, str]] = field(default_factory=list)
     """(overload, reason) of every call that stands for an operator without loops."""
+    crashes: list[tuple[str, str]] = field(default_factory=list)
+    """Those of them whose lowering raised an exception, which is a mistake in it."""
     lowered: int = 0
     """How many nodes became loops or views."""
     made_for: dict[str, str] = field(default_factory=dict)
@@ -92,14 +95,14 @@ def lower_graph(
     """
     write_out_regions(gm)
     ask_owners(gm)
-    banned: dict[str, str] = {}
+    banned: dict[str, NotLowered] = {}
     while True:
         try:
             return GraphLowering(gm, kind, donated, banned, compile_part).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
-            banned[e.node] = e.reason
+            banned[e.node] = e
 
 
 class GraphLowering:
@@ -110,7 +113,7 @@ class GraphLowering:
         gm: torch.fx.GraphModule,
         kind: GraphKind,
         donated: Sequence[int] = (),
-        banned: Mapping[str, str] | None = None,
+        banned: Mapping[str, NotLowered] | None = None,
         compile_part: Compile | None = None,
     ) -> None:
         self.compile_part, self.device = compile_part, device_of(gm)
@@ -280,6 +283,7 @@ class GraphLowering:
             waited = add_wait(self, node)
             return add_call(self, node) if waited is None else waited
         reason = self._reason_for_call(node, val)
+        crashed = isinstance(self.banned.get(node.name), LoweringCrashed)
         if reason is None:
             try:
                 is_number = isinstance(val, torch.SymFloat)
@@ -289,10 +293,12 @@ class GraphLowering:
             except NotLowered as e:
                 if e.node is not None and e.node != node.name:
                     raise
-                reason = e.reason
+                reason, crashed = e.reason, isinstance(e, LoweringCrashed)
             except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
-                reason = f"its lowering fails: {type(e).__name__}: {e}"
+                reason, crashed = f"its lowering fails: {type(e).__name__}: {e}", True
         self.out.fallbacks.append((str(node.target), reason))
+        if crashed:
+            self.out.crashes.append((str(node.target), reason))
         return add_call(self, node)
 
     def _reason_for_call(self, node: Any, val: Any) -> str | None:
@@ -301,7 +307,7 @@ class GraphLowering:
         if str(node.target) not in TABLE:
             return "no lowering"
         if node.name in self.banned:
-            return self.banned[node.name]
+            return self.banned[node.name].reason
         if (refused := refused_type(node)) is not None:
             return f"eager mode has no kernel of it for {refused}"
         if any(isinstance(self.env[a], Opaque) for a in node.all_input_nodes):

@@ -20,6 +20,7 @@ from treadle.frontends.torch.lowering.values import (
     Inner,
     Lazy,
     LoopWriter,
+    LoweringCrashed,
     NotLowered,
     Number,
     Realised,
@@ -85,9 +86,10 @@ class Node:
             try:
                 return inner(k, at)
             except NotLowered as e:
-                raise NotLowered(e.reason, e.node or self.name) from e
+                raise type(e)(e.reason, e.node or self.name) from e
             except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
-                raise NotLowered(f"its lowering fails: {e}", self.name) from e
+                reason = f"its lowering fails: {type(e).__name__}: {e}"
+                raise LoweringCrashed(reason, self.name) from e
 
         return guarded
 

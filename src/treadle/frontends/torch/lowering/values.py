@@ -34,6 +34,10 @@ class NotLowered(Exception):  # noqa: N818
         """The node to blame, where that is not the one being lowered."""
 
 
+class LoweringCrashed(NotLowered):
+    """The function that lowers this node raised an exception: a mistake, not a known limit."""
+
+
 class LoopWriter(BodyBuilder):
     """A body builder that writes each computation once per place, and marks unproven accesses."""
 

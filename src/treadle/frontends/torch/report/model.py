@@ -300,7 +300,7 @@ def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
 def graph_report(built: Built) -> GraphReport:
     """The report of one compiled graph."""
     calls = Counter(built.lowered.fallbacks)
-    counts = built.scheduled.journal.summary()["verdicts"]
+    journal = built.scheduled.journal
     return GraphReport(
         name=built.name,
         before=figures(built.lowered.program, OURS),
@@ -308,17 +308,12 @@ def graph_report(built: Built) -> GraphReport:
         memory=graph_memory(built),
         lowered=built.lowered.lowered,
         fallbacks=tuple((name, why, n) for (name, why), n in sorted(calls.items())),
-        refused={code: n for code, n in counts.items() if not _agrees(code)},
-        agreed={code: n for code, n in counts.items() if _agrees(code)},
+        refused=journal.decided(ok=False),
+        agreed=journal.decided(ok=True),
         seconds=built.seconds,
         source="\n".join(k.text for k in built.runner.compiled.unit.kernels),
         host=host_report(built.runner.bound()),
     )
-
-
-def _agrees(code: str) -> bool:
-    """Codes that end in three zeros, and `OK`, are those of agreements."""
-    return code.endswith("000") or code == "OK"
 
 
 # ------------------------------------------------------------------------------- capturing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,12 @@ CALLS = ("graph", "called operator", "times", "why it is not generated")
 REFUSALS = ("graph", "code", "times", "what it says")
 
 
-class Page:
+class Page(ABC):
     """Something that is shown as tables wherever it is looked at."""
 
+    @abstractmethod
     def sections(self) -> Iterator[Section]:
         """The tables, in order."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return as_text(self.sections())
