@@ -14,6 +14,7 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.interp.compare import differing_results
 from treadle.ir.program import Program
 from treadle.ir.spec import verify
+from treadle.ir.text import parse_program
 from treadle.schedule import choose
 from treadle.schedule.choose import Search
 from treadle.schedule.passes.fuse import fuse
@@ -471,3 +472,33 @@ def test_rows_that_have_no_elements_meet_nobody() -> None:
 
     names, _ = fused(program_of(build))
     assert names == {"running", "most"}
+
+
+ADDING = """treadle 1
+program p
+inputs x, n
+outputs x, n
+
+buffer x : f32[1] on cpu
+buffer n : f32[3] on cpu
+
+loop one on cpu {{
+  %0 = load x[0]
+  %1 = exp %0
+  store x[0] = %1
+}}
+
+loop count on cpu for i in 3, j in 3 {{
+  %0 = load x[0]
+  %1 = index {value} as f32
+  %2 = mul %0, %1
+  store n[j] = %2 mode atomic_add
+}}
+"""
+
+
+@pytest.mark.parametrize("value, code", [("j", "FUS016"), ("i + j", "FUS000")])
+def test_additions_are_made_as_often_as_before(value: str, code: str) -> None:
+    """What varies along all its loops adds at each point of them, inner loops or not."""
+    _, verdicts = fused(parse_program(ADDING.format(value=value)))
+    assert verdicts["one+count"]["code"] == code
