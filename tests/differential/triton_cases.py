@@ -149,7 +149,7 @@ def check_mixed() -> int:
     from treadle.schedule import policy
 
     usual = policy.POLICIES["balanced"]
-    policy.POLICIES["balanced"] = replace(usual, mix_steps=1, mix_rows=1, mix_tallness=1)  # type: ignore[index]
+    policy.POLICIES["balanced"] = replace(usual, mix_steps=1, mix_rows=1, mix_tallness=1)
     texts: list[str] = []
     written = triton_kernels.write_triton
 
