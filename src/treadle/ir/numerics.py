@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ACCUMULATIONS = ("exact", "blocked", "f32")
 """How sums of floats are added, from the tightest to the loosest."""
@@ -108,3 +108,5 @@ TORCH = Numerics(
     "blocked", DEFAULT_BLOCK, 6.0, as_result=True, contraction=True, reassociation=True
 )
 """What torch itself promises, or tighter."""
+TORCH_ON_GPU = replace(TORCH, function_ulps=8.0)
+"""The same on a GPU, where a division in f32 is itself within 2 ulp."""

@@ -192,11 +192,17 @@ class _GpuChoice:
             yield Order((*names, *walked, r.name, f"{r.name}'"))
             yield from [s for s in steps if isinstance(s, Bind)]
             yield Bind(f"{r.name}'", Binding.TILE)
-            yield Tune("pipeline", 3)
+            # A tile that waits for its largest gains nothing from loads that are under way.
+            yield Tune("pipeline", 1 if self._is_online else 3)
         points = size
         for many in rows.values():
             points *= many
-        yield Tune("warps", _warps(points))
+        yield Tune("warps", min(_warps(points), 4) if self._is_online else _warps(points))
+
+    @property
+    def _is_online(self) -> bool:
+        reductions = [at.stmt for at in self.body.walk() if at.stmt.op == "reduce"]
+        return any(stmt.attr("kind") == "online_softmax" for stmt in reductions)
 
     def _row_chunks(self, shared: Sequence[Symbol], rows: Sequence[Symbol]) -> Iterator[Step]:
         """Programs share chunks out; the rows of each follow each other, their sums kept."""

@@ -80,6 +80,7 @@ def test_rows_and_columns_are_read_once() -> None:
         (rows_and_columns(8192, 600), "MIX003"),
         (rows_and_columns(65536, 16385), "MIX003"),
         (columns_then_rows(8192, 1024), "MIX004"),
+        (rows_and_columns(8191, 1024), "MIX005"),
     ],
 )
 def test_what_stays_apart(program: Program, code: str) -> None:

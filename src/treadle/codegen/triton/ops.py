@@ -88,7 +88,7 @@ ROWS: Mapping[str, Cells] = {
     "log2": {"any": "tl.log2({a})"},
     "sin": {"any": "tl.sin({a})"},
     "cos": {"any": "tl.cos({a})"},
-    "erf": {"any": "tl.erf({a})"},
+    "erf": {"any": "tr_erf({a})"},
     "tanh": {"any": "tr_tanh({a})"},
     "sigmoid": {"any": "tr_sigmoid({a})"},
 }

@@ -303,37 +303,41 @@ class SpreadReducer(Reducer):
 class OnlineSoftmax(Reducer):
     """The largest, and the sum of exponentials of what is below it, in one walk.
 
-    Each point of a tile has a largest of its own and a sum below that; where a larger one turns up
-    the sum shrinks accordingly. A NaN makes both NaN.
+    Each tile has a largest; where it is larger than those before, their sums shrink accordingly. A
+    NaN makes both NaN. From the lowest number there is, what is lower (-inf) is far below.
     """
 
+    @property
+    def _row(self) -> str:
+        """The sizes of what a row has one of."""
+        sizes = [1 if a.reduces else self.w.tile_size(a) for a in self.w.plan.tiles]
+        return ", ".join(map(str, sizes)) if len(sizes) > 1 else ""
+
     def before(self, which: int) -> list[str]:
-        """Nothing seen: from the lowest number there is, what is lower is far below."""
+        """Nothing seen."""
         return [
-            f"{self.acc}_t = {self.full(LOWEST, 'tl.float32')}",
+            f"{self.acc}_t = tl.full([{self._row}], {LOWEST}, tl.float32)",
             f"{self.acc}_s = {self.full('0', 'tl.float32')}",
         ]
 
     def at_point(self, which: int) -> list[str]:
-        """A larger one or not, and what it adds."""
+        """A larger one or not, and what the tile adds."""
         x, top, high, total = (f"{self.acc}_{k}" for k in "xths")
+        kept = "True" if len(self.w.plan.tiles) > 1 else "False"
+        largest = f"tl.reduce({x}, {self.axis}, tr_max, keep_dims={kept})"
         return [
             f"{x} = {self.guarded(f'({self.value()}).to(tl.float32)', f'-{INF}')}",
-            f"{high} = tl.maximum({top}, {x}, propagate_nan=tl.PropagateNan.ALL)",
+            f"{high} = tr_max({top}, {largest})",
             f"{total} = {total} * tl.exp({top} - {high}) + tl.exp({x} - {high})",
             f"{top} = {high}",
         ]
 
     def after(self, which: int) -> list[str]:
-        """Across the tile: the largest of all, every sum made smaller by as much."""
-        top, high, total, nan = (f"{self.acc}_{k}" for k in "thsn")
-        is_nan = f"({top} != {top}).to(tl.int32)"
+        """Across the tile; where nothing was added there was nothing but -inf."""
+        top, total = f"{self.acc}_t", f"{self.acc}_s"
         return [
-            f"{nan} = {self.across('tl.max', is_nan)}",
-            f"{high} = {self.across('tl.max', f'tl.where({top} != {top}, {LOWEST}, {top})')}",
-            f"{high} = tl.where({nan} != 0, {NAN}, {high})",
-            f"{total} = {self.across('tl.sum', f'{total} * tl.exp({top} - {high})')}",
-            f"{top} = tl.where({total} == 0, -{INF}, {high})",
+            f"{total} = {self.across('tl.sum', total)}",
+            f"{top} = tl.where({total} == 0, -{INF}, {top})",
         ]
 
     def results(self) -> list[str]:

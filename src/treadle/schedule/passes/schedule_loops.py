@@ -19,6 +19,7 @@ from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_row
 from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.online import with_online_sums
+from treadle.kernel.picked_sums import with_picked_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
 from treadle.schedule.policy import policy_of
@@ -73,7 +74,7 @@ class _Scheduling:
     def _member(self, op: Operation) -> list[Operation]:
         if not isinstance(op, Nest) or op.schedule:
             return [op]
-        nests = self._renested(op)
+        nests = self._renested(self._picked(op))
         found: list[Operation] = []
         program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
         for nest in nests:
@@ -97,6 +98,14 @@ class _Scheduling:
         if not self._is_for_triton(nest):
             return nests
         return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
+
+    def _picked(self, nest: Nest) -> Nest:
+        """The nest without sums that have one term."""
+        if not self.program.numerics.reassociation:
+            return nest
+        body = with_picked_sums(nest.body, self.program.by_name)
+        self.changed = self.changed or body is not nest.body
+        return nest if body is nest.body else replace(nest, body=body)
 
     def _in_one_walk(self, nest: Nest) -> Nest:
         """Long rows, whose softmax would walk through memory once more."""

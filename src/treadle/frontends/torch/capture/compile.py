@@ -33,7 +33,7 @@ from treadle.frontends.torch.capture.signature import blamed_places, signature_o
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
-from treadle.ir.numerics import EXACT
+from treadle.ir.numerics import EXACT, TORCH_ON_GPU
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
@@ -181,6 +181,8 @@ def _build(
     lowered = lower_graph(gm, kind, donated, part)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
+    elif any(b.device.startswith("cuda") for b in lowered.program.buffers):
+        lowered.program = replace(lowered.program, numerics=TORCH_ON_GPU)
     if settings.observe is not None:
         settings.observe(lowered)
     is_backward = kind is GraphKind.BACKWARD
