@@ -73,7 +73,7 @@ def test_the_term_is_the_sum_also_of_what_is_not_finite() -> None:
         "k": np.array([0, 15, 3, 7, 7, 1]),
         "g": np.array([1.5, -2.0, np.inf, np.nan, 0.0, -np.inf], dtype=np.float32),
     }
-    np.testing.assert_array_equal(run(new, inputs).outputs["y"], run(p, inputs).outputs["y"])
+    np.testing.assert_array_equal(run(new, inputs).outputs[0], run(p, inputs).outputs[0])
 
 
 @pytest.mark.parametrize(
