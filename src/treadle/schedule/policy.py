@@ -62,7 +62,7 @@ class Policy:
     """Steps that a block of the first stage must have."""
     split_points: int = 8
     """Points for each core that the first stage should have."""
-    share_out_points: int = 8192
+    share_out_points: int = 512
     """Points of a reduction from which several programs of a GPU work on it."""
     merge_duplicates: bool = True
     recompute: bool = True

@@ -12,6 +12,7 @@ from functools import partial
 
 from treadle.core.context import Ctx
 from treadle.index import hint
+from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import choose_steps
@@ -19,7 +20,6 @@ from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_row
 from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.online import with_online_sums
-from treadle.kernel.picked_sums import with_picked_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
 from treadle.schedule.policy import policy_of
@@ -44,6 +44,13 @@ class _Scheduling:
         self.changed = False
         self._taken = {b.name for b in program.buffers}
         self._taken |= {op.name for op in walk_operations(program.ops)}
+
+    @property
+    def _known(self) -> Program:
+        """The program with the buffers that were made for it on the way."""
+        if not self.buffers:
+            return self.program
+        return replace(self.program, buffers=(*self.program.buffers, *self.buffers))
 
     def operation(self, op: Operation) -> Operation:
         """A kernel with schedules; anything else as it is."""
@@ -76,7 +83,7 @@ class _Scheduling:
             return [op]
         nests = self._renested(self._picked(op))
         found: list[Operation] = []
-        program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
+        program = self._known
         for nest in nests:
             choose = choose_gpu_steps if self._is_for_triton(nest) else choose_steps
             steps, verdict = choose(nest, program)
@@ -103,7 +110,7 @@ class _Scheduling:
         """The nest without sums that have one term."""
         if not self.program.numerics.reassociation:
             return nest
-        body = with_picked_sums(nest.body, self.program.by_name)
+        body = with_picked_sums(nest.body, self._known.by_name)
         self.changed = self.changed or body is not nest.body
         return nest if body is nest.body else replace(nest, body=body)
 
@@ -111,14 +118,13 @@ class _Scheduling:
         """Long rows, whose softmax would walk through memory once more."""
         if keeps_rows(nest.body) or hint(nest.body.domain.numel) < BUSY_PROGRAMS // 4:
             return nest  # it is read once, or rows are cut into chunks
-        program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
-        body = with_online_sums(nest.body, program.by_name)
+        body = with_online_sums(nest.body, self._known.by_name)
         self.changed = self.changed or body is not nest.body
         return replace(nest, body=body)
 
     def _shared_out(self, nest: Nest) -> list[Nest]:
         """A reduction of few results as chunks for many programs, and what puts them together."""
-        program = replace(self.program, buffers=(*self.program.buffers, *self.buffers))
+        program = self._known
         name = partial(self._name, f"{nest.name}_part")
         programs = programs_of(nest, program)
         made = cooperate(nest, program, name, programs, BUSY_PROGRAMS, self.fewest)

@@ -5,7 +5,8 @@ A value is realised when
 - a call needs it in memory, it is a result of the graph, or a reduction makes it (always);
 - it repeats more than `LONGEST` pointwise operations or reads more than `MOST_READS` buffers;
 - it has several readers and computing it again in each costs more than `CHEAP` units of work
-  (the work column of the table of body operations) or reads more than one buffer;
+  (the work column of the table of body operations) or reads more than one buffer; of what reads
+  far less than it makes, more than `CHEAP_OF_LITTLE` units;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -26,6 +27,9 @@ from treadle.ir.types import Buffer, Layout, row_major_strides
 LONGEST = 30
 MOST_READS = 8
 CHEAP = 3.0
+CHEAP_OF_LITTLE = 12.0
+LITTLE = 16
+"""So many times the elements it reads makes a value one of little."""
 
 
 def is_too_long(value: Lazy) -> bool:
@@ -37,12 +41,24 @@ def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
     """Whether several readers may each compute the value again."""
     if not value.reads:
         return True
-    if len(value.reads) > 1:
+    most = CHEAP
+    if _reads_little(value, buffers):
+        most = CHEAP_OF_LITTLE
+    elif len(value.reads) > 1:
         return False
     scratch = LoopWriter(buffers, value.sizes)
     value.load(scratch, scratch.at)
     work = sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
-    return work <= CHEAP
+    return work <= most
+
+
+def _reads_little(value: Lazy, buffers: dict[str, Buffer]) -> bool:
+    """Whether a value has far more elements than all that it is made of."""
+    read = sum(hint(buffers[name].numel) for name in value.reads)
+    made = 1
+    for n in value.sizes:
+        made *= hint(n)
+    return read * LITTLE < made
 
 
 def dense_strides(sizes: Index, strides: Index | None) -> Index:

@@ -3,7 +3,7 @@
     %3 = eq (index r), (index %1)            true at one step of r
     %4 = where %3, %2, 0.0
     %6 = mul %4, %5
-    %7 = reduce sum %6       ->   %7 = %2 * %5 + 0.0 * %5
+    %7 = reduce sum %6       ->   %7 = %2 * %5 + 0.0 * %5     and %1 is still checked
 
 Everything else is zero, or NaN where it is zero times something that is not finite: that term is
 kept. The gradient of a loss that picks a class from each row has such sums.
@@ -12,9 +12,8 @@ kept. The gradient of a loss that picks a class from each row has such sums.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from treadle.index import Expr, Kind, Symbol
+from treadle.index import Domain, Expr, Kind, Symbol
 from treadle.ir.body import Body, Literal, Stmt, number_of
 from treadle.ir.ops import OPS
 from treadle.ir.rewrite import BodySource, Rewriter, pruned, values_in
@@ -23,8 +22,12 @@ from treadle.ir.typing import ValueType, infer_types
 
 
 def with_picked_sums(body: Body, buffers: Mapping[str, Buffer]) -> Body:
-    """The body with such sums as their terms; the same object if there is none."""
-    if len(body.reduce) != 1:
+    """The body with such sums as their terms; the same object if there is none.
+
+    Where that leaves nothing along the reduction, its loop goes.
+    """
+    ops = {stmt.op for stmt in body.stmts}
+    if len(body.reduce) != 1 or not ops >= {"reduce", "eq", "where", "index"}:
         return body
     finder = _Finder(body, infer_types(body, buffers))
     found = [n for n in finder.sums() if finder.picks(finder.made[n].args[0])]
@@ -42,7 +45,15 @@ def with_picked_sums(body: Body, buffers: Mapping[str, Buffer]) -> Body:
             source.numbers[made] = rewriter.emit(Stmt("add", tuple(terms)))
         else:
             source.take((stmt,), made if OPS[stmt.op].produces else None)
-    return replace(body, stmts=pruned(rewriter.stmts))
+    stmts = pruned(rewriter.stmts)
+    is_idle = not any(_needs(stmt, finder.loop) for stmt in stmts)
+    return Body(body.domain, Domain() if is_idle else body.reduce, stmts)
+
+
+def _needs(stmt: Stmt, loop: Symbol) -> bool:
+    """Whether a statement goes along a loop."""
+    along = any(loop in a.free for a in stmt.attrs if isinstance(a, Expr))
+    return along or stmt.op == "reduce" or any(_needs(inner, loop) for inner in stmt.region)
 
 
 class _Finder:
@@ -96,15 +107,18 @@ class _Finder:
     def _is_one_place(self, number: int) -> bool:
         """Whether a condition is true at exactly one step."""
         stmt = self.made.get(number)
-        if stmt is None or stmt.op != "eq":
-            return False
-        for here, there in (stmt.args, stmt.args[::-1]):
+        return stmt is not None and stmt.op == "eq" and self._place_of(number) >= 0
+
+    def _place_of(self, condition: int) -> int:
+        """The number of the place that a condition compares the loop with; -1 if it does not."""
+        args = self.made[condition].args
+        for here, there in (args, args[::-1]):
             one, other = self.made.get(here), self.made.get(there)
             if one is None or other is None or one.op != "index" or other.op != "index":
                 continue
             if one.attr("expr") is self.loop and self._is_inside(other.attr("expr")):
-                return True
-        return False
+                return there
+        return -1
 
     def _is_inside(self, place: object) -> bool:
         """Whether a place is a step of the loop: a value that was checked to be one."""
@@ -128,7 +142,14 @@ class _Finder:
             return source.numbers[number]
         stmt = self.made[number]
         if stmt.op == "where":
-            return source.numbers[stmt.args[1 if at else 2]]
+            condition, some, none = stmt.args
+            if not at:
+                return source.numbers[none]
+            # Whoever asks for the place asks for it to be checked.
+            place = source.numbers[self._place_of(condition)]
+            there = rewriter.emit(Stmt("eq", (place, place)))
+            given = (there, source.numbers[some], source.numbers[none])
+            return rewriter.emit(Stmt("where", given))
         args = tuple([self.write(rewriter, source, a, at) for a in stmt.args])
         return rewriter.emit(Stmt(stmt.op, args, stmt.attrs))
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from treadle.ir.interp import run
+from treadle.ir.interp import RunError, run
+from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.program import Kernel, Nest, Program
 from treadle.ir.text import parse_program
-from treadle.kernel.picked_sums import with_picked_sums
 
 TEXT = """treadle 1
 program p
@@ -74,6 +74,13 @@ def test_the_term_is_the_sum_also_of_what_is_not_finite() -> None:
         "g": np.array([1.5, -2.0, np.inf, np.nan, 0.0, -np.inf], dtype=np.float32),
     }
     np.testing.assert_array_equal(run(new, inputs).outputs[0], run(p, inputs).outputs[0])
+
+
+def test_a_place_outside_is_still_an_error() -> None:
+    inputs = {"k": np.array([0, 15, 3, 7, 16, 1]), "g": np.ones(6, dtype=np.float32)}
+    for p in (program(), changed(program())):
+        with pytest.raises(RunError):
+            run(p, inputs)
 
 
 @pytest.mark.parametrize(
