@@ -27,6 +27,9 @@ PARTIAL = frozenset({"sum", "prod", "max", "min", "any", "all"})
 LEAST_STEPS = 5 << 20
 LEAST_ROWS = 4096
 MOST_COLUMNS = 16384
+LEAST_ON_CPU, LEAST_COLUMNS = 1 << 16, 256
+"""Steps from which on a CPU gains: what it reads twice has left the first cache by then. It has no
+cores to fill, so that rows need not be many; but with few columns, sums stay in registers."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ def has_partial_results(m: Mix) -> Verdict:
 def is_large_and_tall(m: Mix) -> Verdict:
     """MIX003: enough rows to share between cores, rows short enough to be kept."""
     rows, columns = m.by_rows.rows, m.by_rows.columns
-    large = rows * columns >= LEAST_STEPS and rows >= max(LEAST_ROWS, 2 * columns)
+    if _is_on_cpu(m.by_rows.op):
+        large = rows * columns >= LEAST_ON_CPU and rows > 1 and columns >= LEAST_COLUMNS
+    else:
+        large = rows * columns >= LEAST_STEPS and rows >= max(LEAST_ROWS, 2 * columns)
     if large and columns <= MOST_COLUMNS:
         return YES
     return no("MIX003", rows=rows, columns=columns)
@@ -124,7 +130,7 @@ def _side(op: Operation, program: Program) -> ReducingSide | None:
     if not reducing:
         return None
     steps = max(leaf.body.space.numel_hint for leaf in reducing)
-    if steps < LEAST_STEPS // 2:
+    if steps < (LEAST_ON_CPU if _is_on_cpu(op) else LEAST_STEPS // 2):
         return None  # far too small: not worth a look at what it reads
     rows = min(hint(leaf.body.domain.numel) for leaf in reducing)
     reads: dict[str, list[Touch]] = {}
@@ -142,6 +148,10 @@ def _side(op: Operation, program: Program) -> ReducingSide | None:
             if at.stmt.op in ("reduce", "scan", "sort"):
                 kinds.add(str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else at.stmt.op)
     return ReducingSide(op, rows, steps, reads, frozenset(kinds))
+
+
+def _is_on_cpu(op: Operation) -> bool:
+    return op.device.partition(":")[0] == "cpu"
 
 
 def _pairs(sides: list[ReducingSide]) -> Iterator[tuple[int, ReducingSide, ReducingSide]]:
