@@ -249,3 +249,34 @@ def test_a_choice_between_calls_is_right_at_every_length(length: int) -> None:
     values = np.linspace(-100, 100, 3 * length, dtype=np.float32).reshape(3, length)
     values.flat[0], values.flat[1], values.flat[2] = np.nan, np.inf, -np.inf
     stay_within(program, {}, {"x": values})
+
+
+SQUARE = """loop body on cpu for i in {n} reduce r in {n} {{
+  %0 = load x[{n}*i + r]
+  %1 = load w[r]
+  %2 = mul %0, %1
+  %3 = reduce sum %2
+  %4 = sub %0, %3
+  store y[{n}*i + r] = %4
+  %5 = load x[i + {n}*r]
+  %6 = load v[r]
+  %7 = mul %5, %6
+  %8 = reduce {kind} %7
+  store c[i] = %8
+}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax"])
+@pytest.mark.parametrize("n", [1, 9, 40, 100])
+def test_rows_and_columns_of_a_square_go_along_rows(kind: str, n: int) -> None:
+    """Joined because their loops are alike; columns become sums beside the rows."""
+    element = "i64" if kind == "argmax" else "f32"
+    program = program_of(
+        {"x": f"f32[{n}, {n}]", "w": f"f32[{n}]", "v": f"f32[{n}]"},
+        {"y": f"f32[{n}, {n}]", "c": f"{element}[{n}]"},
+        SQUARE.format(n=n, kind=kind),
+    )
+    nests = nests_of(program)
+    if kind != "argmax" and n > 1:
+        assert len(nests) == 3, "columns begin, are added up beside the rows, and are stored"

@@ -128,8 +128,8 @@ class Tune:
         return f"tune {self.knob} {self.value}"
 
 
-KNOBS = ("warps", "pipeline")
-"""What can be tuned."""
+KNOBS = ("warps", "pipeline", "picoseconds")
+"""What can be tuned; picoseconds: what a point takes one thread, by which parts are cut."""
 
 Step: TypeAlias = Split | Order | Bind | StageLoad | Keep | Flush | Tune
 
@@ -199,6 +199,11 @@ class LoopPlan:
     def lanes(self) -> tuple[Axis, ...]:
         """Inner loops that do not reduce."""
         return tuple([a for a in self.inner if not a.reduces])
+
+    @property
+    def threads(self) -> Axis | None:
+        """The loop that is cut into parts, each for a thread."""
+        return next((a for a in self.axes if a.binding is Binding.THREADS), None)
 
     @property
     def vector(self) -> Axis | None:
@@ -284,5 +289,7 @@ def _check_order(plan: LoopPlan) -> None:
             raise UnfitStepError(f"{a.name} is walked inside a reduction, but not in blocks")
     if plan.vector is not None and plan.vector is not plan.axes[-1]:
         raise UnfitStepError(f"{plan.vector.name} is bound to vectors, but is not innermost")
+    if plan.threads is not None and (plan.threads is not plan.axes[0] or plan.threads.reduces):
+        raise UnfitStepError(f"{plan.threads.name} is bound to threads, but is not outermost")
     if plan.flush is not None:
         plan.axis(plan.flush)

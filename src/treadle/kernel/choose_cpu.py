@@ -16,7 +16,20 @@ from dataclasses import dataclass
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Expr, Symbol, coefficient, hint
 from treadle.ir.body import Body
-from treadle.ir.loop_schedule import Bind, Binding, Flush, Keep, Order, Split, StageLoad, Step
+from treadle.ir.loop_schedule import (
+    AxisKind,
+    Bind,
+    Binding,
+    Flush,
+    Keep,
+    Order,
+    Split,
+    StageLoad,
+    Step,
+    Tune,
+    plan_loops,
+)
+from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
 from treadle.kernel.stages import Nests, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
@@ -32,6 +45,15 @@ TILE_LENGTH = 64
 SHORTEST = 8
 """A loop with fewer points is not worth vectors if there is another."""
 LINE = 64
+SHARED_BLOCK = 4096
+"""Elements of a part at least, where vectors and threads share the only loop."""
+LEAST_LANES, STRIPS = 128, 4
+"""Columns that threads may share are cut into so many strips, but none narrower than that."""
+LEAST_SHARED_NS = 60_000
+"""A nest that takes less is not worth a second thread: to wake one takes microseconds."""
+ACCESS_PS, WORK_PS, SCALAR = 40, 30, 6.0
+"""Picoseconds for touching an element and for a unit of work (see `ops`) on vectors, and how much
+longer it takes without them. Rough, for all they decide is how many threads share a nest."""
 INVARIANT, NEXT, STRIDED, BY_DATA = 0.1, 1.0, 6.0, 4.0
 
 
@@ -94,7 +116,7 @@ class _Choice:
         if best is None:
             names = tuple([v.name for v in self.body.space.vars])
             serial: tuple[Step, ...] = (Order(names),) if names else ()
-            return serial, refusal
+            return (*serial, *self._threads(serial, SCALAR)), refusal
         v = best.loop
         across = self._across(v)
         if across is not None:
@@ -103,7 +125,37 @@ class _Choice:
             found, shape = self._rows(v), "rows"
         else:
             found, shape = self._columns(v), "columns"
-        return tuple(found), yes("KER007", nest=self.nest.name, loop=v.name, shape=shape)
+        steps = tuple(found)
+        steps = (*steps, *self._threads(steps, 1.0))
+        return steps, yes("KER007", nest=self.nest.name, loop=v.name, shape=shape)
+
+    # -- threads -------------------------------------------------------------------------------
+    def _picoseconds(self, factor: float) -> int:
+        """What a point takes one thread, roughly."""
+        work = sum(OPS[at.stmt.op].work for at in self.body.walk())
+        passes = max(len(self.stages.passes), 1)
+        return int(factor * (ACCESS_PS * passes * len(self.accesses) + WORK_PS * work)) + 1
+
+    def _is_long(self) -> bool:
+        """Whether a nest takes long enough to be shared by threads, at the sizes to expect."""
+        points = 1.0
+        for n in self.extents.values():
+            points *= max(hint(n), 1)
+        return points * self._picoseconds(1.0) >= 1000 * LEAST_SHARED_NS
+
+    def _may_share(self) -> bool:
+        """Whether points of the domain may be different threads': none meets another's."""
+        return all(a.mode in ("", "plain") for a in self.accesses) and self._is_long()
+
+    def _threads(self, steps: tuple[Step, ...], factor: float) -> Iterator[Step]:
+        if not self.extents or not self._may_share():
+            return
+        first = plan_loops(self.body, steps).axes[0]
+        extent = self.extents[first.loop]
+        blocks = -(-hint(extent) // (first.size or 1))
+        if first.kind is AxisKind.PARALLEL and first.binding is Binding.SERIAL and blocks > 1:
+            yield Bind(first.name, Binding.THREADS)
+            yield Tune("picoseconds", self._picoseconds(factor))
 
     # -- which loop --------------------------------------------------------------------------
     def _best(self) -> tuple[_Candidate | None, Verdict]:
@@ -146,6 +198,9 @@ class _Choice:
         others = [x for x in self.body.space.vars if x is not v]
         names = [*[x.name for x in others], v.name]
         yield from self._keeps()
+        if not others and not reduce and self._may_share():
+            yield Split(v.name, SHARED_BLOCK)
+            names.append(f"{v.name}'")
         if reduce and (flush := self._flush_rows(v)) is not None:
             if flush == f"{v.name}'":
                 size = self._block() * VECTOR
@@ -176,8 +231,10 @@ class _Choice:
 
     def _columns(self, v: Symbol) -> Iterator[Step]:
         size = min(LANES, max(2, _rounded_up(hint(self.extents[v]))))
-        yield Split(v.name, size)
         outer = [x.name for x in self.body.domain.vars if x is not v]
+        if not outer and self._may_share():
+            size = min(size, max(LEAST_LANES, _rounded_up(-(-hint(self.extents[v]) // STRIPS))))
+        yield Split(v.name, size)
         reduce = [x.name for x in self.body.reduce.vars]
         flush: str | None = None
         if self._adds() and self.numerics.accumulation != "f32":

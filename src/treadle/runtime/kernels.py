@@ -7,10 +7,33 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from treadle.codegen.c.sites import Site
-from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, FLAGS, LIBRARIES, Unit
+from treadle.codegen.c.unit import ENTRY, ERROR_LENGTH, FLAGS, LIBRARIES, USE_THREADS, Unit
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared
 from treadle.core.verdict import Verdict
+
+
+class ThreadTable(ctypes.Structure):
+    """Where the functions of an OpenMP runtime are, as threads.h reads it."""
+
+    _fields_ = (
+        ("parallel", ctypes.c_void_p),
+        ("number", ctypes.c_void_p),
+        ("count", ctypes.c_void_p),
+        ("is_inside", ctypes.c_void_p),
+        ("wanted", ctypes.c_void_p),
+        ("process", ctypes.c_void_p),
+    )
+
+
+def thread_table(runtime: Any, wanted: Any, process: Any) -> ThreadTable:
+    """The table of an OpenMP runtime (of ctypes): who says how many, and which process it is."""
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_in_parallel")
+    found = [ctypes.cast(runtime[name], ctypes.c_void_p) for name in names]
+    asked = ctypes.cast(wanted, ctypes.c_void_p)
+    table = ThreadTable(*found, asked, ctypes.addressof(process))
+    table.kept = (runtime, wanted, process)
+    return table
 
 
 class Kernels:
@@ -29,6 +52,16 @@ class Kernels:
         found = ctypes.cast(self._entry, ctypes.c_void_p).value
         assert found is not None, "a function that was loaded has an address"
         return found
+
+    def use_threads(self, table: ThreadTable | None) -> None:
+        """Let nests that pay for it be shared by threads; None: by one."""
+        try:
+            use = self._library[USE_THREADS]
+        except AttributeError:
+            return  # no nest of it is long enough to be shared
+        use.argtypes, use.restype = [ctypes.c_void_p], None
+        self._table = table  # it must not go before the library does
+        use(None if table is None else ctypes.addressof(table))
 
     def run(self, addresses: Sequence[int], sizes: Sequence[int], first: int, last: int) -> None:
         """Run kernels number `first` up to, not including, `last`; raises what they report."""

@@ -54,6 +54,10 @@ class Policy:
     """The longest row that it can keep."""
     mix_tallness: int = 2
     """Rows that it must have for each column."""
+    mix_steps_on_cpu: int = 1 << 16
+    """The same on a CPU: what it reads twice has left the first cache by then."""
+    mix_columns_on_cpu: int = 256
+    """The fewest columns there: with fewer, sums of columns stay in registers anyway."""
     launch_share: float = 0.01
     """The part of a kernel's time that its launch must be for the launch to be worth sharing."""
     split: str = "gpu"

@@ -22,6 +22,8 @@ ANY_SIZE = Policy(
     split_chunk=1,
     split_points=1,
     share_out_points=1,
+    mix_steps_on_cpu=1,
+    mix_columns_on_cpu=1,
 )
 """All thresholds at one, memory without a price."""
 

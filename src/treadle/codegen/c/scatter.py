@@ -36,6 +36,10 @@ def store_line(mode: str, dtype: DType, element: str, value: str) -> str:
     if mode == "plain":
         return f"{element} = {stored(dtype, value)};"
     old = loaded(dtype, element)
+    if dtype is DType.F32:
+        # A double holds a sum or product of two floats so well that rounding it twice is rounding
+        # it once: float arithmetic gives the same, and twice as much of it fits into a vector.
+        return f"{element} = {native(COMBINE[mode], [old, value], dtype)};"
     if dtype.is_float:
         total = native(COMBINE[mode], [f"(double){old}", f"(double){value}"], DType.F64)
         return f"{element} = {stored(dtype, converted(f'({total})', DType.F64, dtype))};"

@@ -165,13 +165,18 @@ class ScheduledWriter(BodyWriter):
         name, extent = self._loop_names[a.loop], self._extents[a.loop]
         if a.binding is Binding.VECTOR:
             self.loops.innermost.add(f"#pragma omp simd{clauses}")
+        in_parts = a.binding is Binding.THREADS
         if a.part is AxisPart.WHOLE:
-            self.loops.push(a.loop, name, extent)
+            low, high = ("first", "last") if in_parts else ("0", extent)
+            opening = f"for (int64_t {name} = {low}; {name} < {high}; ++{name})"
+            self.loops.open(opening, a.loop, name)
             return self._opened(a)
         if a.part is AxisPart.BLOCKS:
             start = f"{name}_b"
+            low = f"first * {a.size}" if in_parts else "0"
+            high = f"tr_min(last * {a.size}, {extent})" if in_parts else extent
             block = self.loops.open(
-                f"for (int64_t {start} = 0; {start} < {extent}; {start} += {a.size})"
+                f"for (int64_t {start} = {low}; {start} < {high}; {start} += {a.size})"
             )
             if not self.divides(a):
                 block.head.append(f"const int64_t {name}_c = tr_min({a.size}, {extent} - {start});")

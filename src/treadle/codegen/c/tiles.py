@@ -23,6 +23,8 @@ BLOCK = 16
 """Elements along a side of a block that is turned at once."""
 TURNED = frozenset({DType.F32, DType.I32})
 """Types of 32 bits, that blocks of can be turned."""
+WIDENED = frozenset({DType.BF16, DType.F16})
+"""Types of 16 bits, whose tiles hold 32 for each."""
 ALWAYS = "1"
 
 
@@ -45,7 +47,7 @@ class Tiles:
         w = self.w
         name, e = str(step.stmt.attr("buffer")), step.stmt.attr("index")
         assert isinstance(e, Expr), "a load has an index"
-        kind = STORED[w.program.by_name[name].dtype]
+        kind = self._kind(w.type_of(step.number), STORED[w.program.by_name[name].dtype])
         size = 1
         for a in self.axes:
             size *= a.size
@@ -56,7 +58,8 @@ class Tiles:
             return 1 << 60 if found is None or found.value is None else abs(found.value)
 
         order = sorted(self.axes, key=stride, reverse=True)
-        is_whole = self._turn(step.number, name, e) if w.types[step.number] in TURNED else ""
+        can_turn = w.type_of(step.number) in TURNED | WIDENED
+        is_whole = self._turn(step.number, name, e) if can_turn else ""
         if is_whole == ALWAYS:
             return
         if is_whole:
@@ -89,8 +92,9 @@ class Tiles:
         text, _ = w.place(e)
         tile = f"t{number} + {places[0]} * {along.size} + {places[1]}"
         apart = w.index.write(steps[1])
+        turn = "tr_turn_16" if w.type_of(number) in WIDENED else "tr_turn"
         w.loops.innermost.add(
-            f"tr_turn({w.frame.pointer(name)} + {text}, {apart}, {tile}, {along.size});"
+            f"{turn}({w.frame.pointer(name)} + {text}, {apart}, {tile}, {along.size});"
         )
         w.loops.pop(3)
         w.frame.helpers.add("turn")
@@ -100,7 +104,12 @@ class Tiles:
         """The value of a load that went through a tile; None if it did not."""
         if number not in self.w.plan.staged:
             return None
-        return loaded(self.w.type_of(number), f"t{number}[{self._at()}]")
+        kind, place = self.w.type_of(number), f"t{number}[{self._at()}]"
+        return loaded(kind, f"(uint16_t){place}" if kind in WIDENED else place)
+
+    def _kind(self, element: DType, own: str) -> str:
+        """The C type of a tile's elements: blocks of 16 bits are turned as 32."""
+        return "int32_t" if element in WIDENED else own
 
     def _at(self) -> str:
         total = ""

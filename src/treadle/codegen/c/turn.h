@@ -1,4 +1,5 @@
 /* A block of 16 by 16 elements of 32 bits, turned: y[i * along + k] = x[k * apart + i].
+   Elements of 16 bits become 32 on the way (tr_turn_16).
 
    Stores across the memory take a cycle for each element; shuffles of whole vectors move a block in
    a fifth of that time. Vectors of the compiler's, whose shuffles it knows instructions for. */
@@ -43,11 +44,11 @@ typedef int32_t tr_row_at __attribute__((vector_size(4 * TR_TURNED), aligned(4),
     TR_MIXED(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
 #endif
 
-TR_FN void tr_turn_square(const int32_t *x, int64_t apart, int32_t *y, int64_t along)
+typedef uint16_t tr_narrow_at __attribute__((vector_size(2 * TR_TURNED), aligned(2), may_alias));
+
+TR_FN void tr_turn_rows(tr_row *r, int32_t *y, int64_t along)
 {
-    tr_row r[TR_TURNED], t[TR_TURNED];
-#pragma GCC unroll 16
-    for (int k = 0; k < TR_TURNED; ++k) r[k] = *(const tr_row_at *)(x + k * apart);
+    tr_row t[TR_TURNED];
 #pragma GCC unroll 16
     for (int k = 0; k < TR_TURNED; k += 2) {
         t[k] = TR_LOW_1(r[k], r[k + 1]);
@@ -75,18 +76,31 @@ TR_FN void tr_turn_square(const int32_t *x, int64_t apart, int32_t *y, int64_t a
     for (int k = 0; k < TR_TURNED; ++k) *(tr_row_at *)(y + k * along) = TR_LAST[k];
 }
 
-TR_FN void tr_turn(const void *from, int64_t apart, void *to, int64_t along)
-{
-    const int32_t *x = (const int32_t *)from;
-    int32_t *y = (int32_t *)to;
-    for (int k = 0; k < 16; k += TR_TURNED)
-        for (int i = 0; i < 16; i += TR_TURNED)
-            tr_turn_square(x + k * apart + i, apart, y + i * along + k, along);
-}
+#define TR_TURN(name, element, row) \
+    TR_FN void name(const void *from, int64_t apart, void *to, int64_t along) \
+    { \
+        for (int k = 0; k < 16; k += TR_TURNED) \
+            for (int i = 0; i < 16; i += TR_TURNED) { \
+                const element *x = (const element *)from + k * apart + i; \
+                tr_row r[TR_TURNED]; \
+                for (int q = 0; q < TR_TURNED; ++q, x += apart) r[q] = row; \
+                tr_turn_rows(r, (int32_t *)to + i * along + k, along); \
+            } \
+    }
+TR_TURN(tr_turn, int32_t, *(const tr_row_at *)x)
+TR_TURN(tr_turn_16, uint16_t, __builtin_convertvector(*(const tr_narrow_at *)x, tr_row))
 #else
 TR_FN void tr_turn(const void *from, int64_t apart, void *to, int64_t along)
 {
     const int32_t *x = (const int32_t *)from;
+    int32_t *y = (int32_t *)to;
+    for (int k = 0; k < 16; ++k)
+        for (int i = 0; i < 16; ++i) y[i * along + k] = x[k * apart + i];
+}
+
+TR_FN void tr_turn_16(const void *from, int64_t apart, void *to, int64_t along)
+{
+    const uint16_t *x = (const uint16_t *)from;
     int32_t *y = (int32_t *)to;
     for (int k = 0; k < 16; ++k)
         for (int i = 0; i < 16; ++i) y[i * along + k] = x[k * apart + i];

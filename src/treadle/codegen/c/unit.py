@@ -20,6 +20,8 @@ from treadle.codegen.c.sites import LONGEST_POINT, RECORD, Site, Sites
 from treadle.codegen.host import HostProgram, KernelSource
 
 ENTRY = "treadle_run"
+USE_THREADS = "treadle_use_threads"
+"""Tells a unit with nests in parts where threads are; see threads.h."""
 ERROR_LENGTH = RECORD + LONGEST_POINT
 FLAGS = ("-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-w")
 """What the text must be compiled with to mean what the interpreter means."""
@@ -67,6 +69,8 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
     """The helpers generated code stands on, with the optional parts asked for."""
     parts = ["prelude", *[part for part in ("special", "sort", "turn") if part in helpers]]
     texts = [_header(name) for name in parts]
+    if "threads" in helpers:
+        texts.append(_header("threads").replace("TR_ERRORS", str(ERROR_LENGTH)))
     if "fast" in helpers:
         texts += [_header("lanes_1"), _header("fast")]
     wanted = sorted(name for name in helpers if name.startswith(VECTOR))

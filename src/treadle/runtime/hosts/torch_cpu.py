@@ -34,6 +34,8 @@ from treadle.runtime.hosts.torch_c_replay import choose_replaying
 from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
+from treadle.runtime.hosts.torch_threads import threads_of_torch
+from treadle.runtime.kernels import Kernels
 from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step, TakeStep, WaitStep
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.layouts_at_sizes import layout_at, layouts_at, number_at
@@ -74,6 +76,8 @@ class Runner:
         self.blame = blame
         self.options = ctx.options if ctx is not None else Options.from_env()
         self.runs_before_c = RUNS_BEFORE_C[self.options.host]
+        if isinstance(compiled.kernels, Kernels):
+            compiled.kernels.use_threads(threads_of_torch())
         self._likely: LaunchPlan | None = None
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}

@@ -85,8 +85,13 @@ def has_partial_results(m: Mix) -> Verdict:
 def is_large_and_tall(m: Mix) -> Verdict:
     """MIX003: enough rows to share between cores, rows short enough to be kept."""
     rows, columns, policy = m.by_rows.rows, m.by_rows.columns, m.board.policy
-    tall = rows >= max(policy.mix_rows, policy.mix_tallness * columns)
-    if rows * columns >= policy.mix_steps and tall and columns <= policy.mix_columns:
+    if m.on_gpu:
+        tall = rows >= max(policy.mix_rows, policy.mix_tallness * columns)
+        large = rows * columns >= policy.mix_steps and tall
+    else:
+        wide = rows > 1 and columns >= policy.mix_columns_on_cpu
+        large = rows * columns >= policy.mix_steps_on_cpu and wide
+    if large and columns <= policy.mix_columns:
         return YES
     return no("MIX003", rows=rows, columns=columns)
 
@@ -146,7 +151,8 @@ RULES: tuple[Callable[[Mix], Verdict], ...] = (
 def mix_orders(program: Program, ctx: Ctx) -> Program:
     """Let a reduction of rows and one of columns read their common data once."""
     policy = policy_of(ctx)
-    found = [_side(op, program, policy.mix_steps // 2) for op in program.ops]
+    least = min(policy.mix_steps // 2, policy.mix_steps_on_cpu)
+    found = [_side(op, program, least) for op in program.ops]
     sides = [side for side in found if side is not None]
     pairs = list(_pairs(sides))
     if not policy.mix_orders or not pairs:

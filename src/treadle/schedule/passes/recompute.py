@@ -6,6 +6,12 @@ before   t = x - m (64 x 4096) ; picked[i] = t[i, k[i]]
 after    picked[i] = x[i, k[i]] - m[i]                 t need not be in memory for 64 elements
 needs    what the producer reads is unchanged since; it is short, and to repeat it takes fewer
          bytes than its result has: because it reads little, or is asked for few elements
+
+before   z = x * s ; a = sum of rows(z) ; b = z - a    s is small
+after    a = sum of rows(x * s) ; b = x * s - a        z is never written, x is read instead of it
+needs    besides: all readers of the result are loops that can say it, and they are several (what
+         has one reader is fused with it); one large buffer is read, and it is as large as the
+         result: it lives as long as the result would have, so that no peak rises
 """
 
 from __future__ import annotations
@@ -20,9 +26,15 @@ from treadle.core.verdict import YES, Verdict, no
 from treadle.index import hint
 from treadle.ir.effects import effects
 from treadle.ir.inline import inlined
+from treadle.ir.ops import OPS
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.ir.spec import violations
 from treadle.schedule.policy import policy_of
+
+ROUNDS = 3
+"""How often what was repeated may be repeated with its reader."""
+CHEAPEST = 2.0
+"""Work of a statement (see `ops`) that is repeated where as much is read as was written."""
 
 
 def recompute(program: Program, ctx: Ctx) -> Program:
@@ -30,13 +42,23 @@ def recompute(program: Program, ctx: Ctx) -> Program:
     policy = policy_of(ctx)
     if not policy.recompute:
         return program
-    longest = policy.recompute_statements
+    for _ in range(ROUNDS):
+        found = _repeated(program, ctx, policy.recompute_statements)
+        if found is program:
+            break
+        program = found
+    return program
+
+
+def _repeated(program: Program, ctx: Ctx, longest: int) -> Program:
+    """One round: producers as they stand in the program that is given."""
     loops = [op for op in program.leaves if isinstance(op, Loop)]
     cheap = {op.name for op in loops if _may_be_cheap(op, longest)}
     if not cheap:
         return program
     deps = dependences(program)
     changed = changed_later(program, deps)
+    goes = _Going(program, changed, longest)
     new: dict[str, Loop] = {}
     for position, op in enumerate(program.leaves):
         if not isinstance(op, Loop):
@@ -44,6 +66,8 @@ def recompute(program: Program, ctx: Ctx) -> Program:
         found = op
         for source in _sources(op, position, program, deps, cheap):
             verdict = _is_cheaper(source, op, program, changed, longest)
+            if verdict and not (_is_little(source, op, program) or goes.altogether(source)):
+                verdict = _reads_too_much(source, program)
             ctx.journal.verdict("recompute", (source.name, op.name), verdict)
             if verdict:
                 found = _with(found, source, program)
@@ -57,14 +81,75 @@ def recompute(program: Program, ctx: Ctx) -> Program:
 
 def _may_be_cheap(op: Loop, longest: int) -> bool:
     """Whether a loop is short and makes one thing: others are left alone."""
-    return len(op.body.stmts) <= longest + 2 and not len(op.body.reduce)
+    is_short = len(op.body.stmts) <= longest + 2 and not len(op.body.reduce)
+    return is_short and len(effects(op).writes) == 1
+
+
+def _bytes_read(op: Loop, program: Program) -> int:
+    return sum(program.by_name[n].tensor_bytes for n in effects(op).reads)
 
 
 def _bytes_to_repeat(source: Loop, op: Loop, program: Program) -> int:
     """The bytes that a reader loads if it computes the source's result itself."""
     read = [program.by_name[n] for n in effects(source).reads]
-    whole = sum(b.tensor_bytes for b in read)
-    return min(whole, sum(b.dtype.itemsize for b in read) * hint(op.body.space.numel))
+    few = sum(b.dtype.itemsize for b in read) * hint(op.body.space.numel)
+    return min(_bytes_read(source, program), few)
+
+
+def _reads_one_as_large(op: Loop, program: Program) -> bool:
+    """Whether a loop makes of one buffer, and little else, another one that is as large.
+
+    Asked on CPUs, where a write costs the cache that rows stay in between kernels.
+    """
+    if op.device.partition(":")[0] != "cpu":
+        return False
+    of = effects(op)
+    made = program.by_name[of.writes[0]].tensor_bytes
+    sizes = sorted([program.by_name[n].tensor_bytes for n in of.reads], reverse=True)
+    works = [OPS[at.stmt.op].work for at in op.body.walk()]
+    return (
+        bool(sizes) and sizes[0] <= made and sum(sizes[1:]) * 8 <= made and max(works) <= CHEAPEST
+    )
+
+
+class _Going:
+    """Which results can go altogether, where as much must be read to make them again."""
+
+    def __init__(self, program: Program, changed: set[str], longest: int) -> None:
+        self.program, self.changed, self.longest = program, changed, longest
+        self.readers: dict[str, list[Operation]] = {}
+        for op in program.leaves:
+            for name in effects(op).reads:
+                self.readers.setdefault(name, []).append(op)
+        self.views = {b.view_of for b in program.buffers}
+        self._known: dict[str, bool] = {}
+
+    def altogether(self, source: Loop) -> bool:
+        """Whether everyone who reads a loop's result can make it himself."""
+        if source.name not in self._known:
+            self._known[source.name] = self._goes(source)
+        return self._known[source.name]
+
+    def _goes(self, source: Loop) -> bool:
+        program = self.program
+        target = program.by_name[effects(source).writes[0]]
+        if target.name in program.outputs or target.view_of is not None:
+            return False
+        readers = self.readers.get(target.name, [])
+        if target.name in self.views or len(readers) < 2:
+            return False
+        return all(
+            isinstance(op, Loop)
+            and _is_cheaper(source, op, program, self.changed, self.longest)
+            and _with(op, source, program) is not op
+            for op in readers
+        )
+
+
+def _is_little(source: Loop, op: Loop, program: Program) -> bool:
+    """Whether a reader that computes a result itself loads less than half of it."""
+    target = program.by_name[effects(source).writes[0]]
+    return _bytes_to_repeat(source, op, program) * 2 <= target.tensor_bytes
 
 
 def _sources(
@@ -85,9 +170,9 @@ def _sources(
         alone = len(sources) == 1 and source.name in cheap
         if not alone or not isinstance(source, Loop) or not is_version:
             continue
-        made = effects(source).writes
-        size = program.by_name[made[0]].tensor_bytes if len(made) == 1 else 0
-        if _bytes_to_repeat(source, op, program) < size:
+        size = program.by_name[effects(source).writes[0]].tensor_bytes
+        is_less = _bytes_to_repeat(source, op, program) < size
+        if is_less or _reads_one_as_large(source, program):
             found[source.name] = source
     return list(found.values())
 
@@ -112,12 +197,17 @@ def _is_cheaper(
             return no("RCP002", buffer=name)
     if target.name in (*effects(op).writes, *effects(op).mutates):
         return no("RCP002", buffer=target.name)
-    read = _bytes_to_repeat(source, op, program)
-    if read * 2 > target.tensor_bytes or any(
+    is_less = _is_little(source, op, program) or _reads_one_as_large(source, program)
+    if not is_less or any(
         at.stmt.op in ("indirect", "rand", "randn", "randint") for at in source.body.walk()
     ):
-        return no("RCP003", reads=read, result=target.tensor_bytes)
+        return _reads_too_much(source, program)
     return YES
+
+
+def _reads_too_much(source: Loop, program: Program) -> Verdict:
+    result = program.by_name[effects(source).writes[0]].tensor_bytes
+    return no("RCP003", reads=_bytes_read(source, program), result=result)
 
 
 def _with(op: Loop, source: Loop, program: Program) -> Loop:

@@ -22,6 +22,7 @@ from treadle.kernel.fission import fission
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
+from treadle.kernel.two_orders import two_orders
 from treadle.schedule.policy import policy_of
 
 
@@ -100,7 +101,10 @@ class _Scheduling:
         """The nest itself, or the rows and totals it is made of."""
         if not self.program.numerics.reassociation:
             return [nest]
-        made = renest(nest, self.program, lambda: self._name(f"{nest.name}_total"))
+        total = partial(self._name, f"{nest.name}_total")
+        made = renest(nest, self.program, total)
+        if made is None and not self._is_for_triton(nest):
+            made = two_orders(nest, self.program, total)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
             return nests

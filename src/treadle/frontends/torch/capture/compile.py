@@ -32,6 +32,7 @@ from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_o
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
+from treadle.frontends.torch.lowering.merge_products import merge_products
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
 from treadle.ir.numerics import EXACT, TORCH_ON_GPU
 from treadle.ir.program import Program
@@ -178,6 +179,8 @@ def _build(
 ) -> Built:
     began = time.perf_counter()
     part = partial(compile_graph, kind=GraphKind.INFERENCE, settings=settings)
+    if settings.options.numerics != "exact":
+        merge_products(gm)
     lowered = lower_graph(gm, kind, donated, part)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
