@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -86,3 +87,46 @@ def test_what_has_no_form_is_named() -> None:
         write_triton(lower(built))
     assert caught.value.code == "GEN004"
     assert "(sort goes one by one) has no form in Triton" in caught.value.message
+
+
+TWICE = """treadle 1
+program p
+inputs x, y
+outputs a, b, c
+
+buffer x : f32[4096] on cuda:0
+buffer y : f32[4096] on cuda:0
+buffer a : f32[4096] on cuda:0
+buffer b : f32[4096] on cuda:0
+buffer c : f32[4096] on cuda:0
+
+loop first on cuda:0 for i in 4096 {
+  %0 = load x[i]
+  %1 = exp %0
+  store a[i] = %1
+}
+
+loop second on cuda:0 for i in 4096 {
+  %0 = load y[i]
+  %1 = exp %0
+  store b[i] = %1
+}
+
+loop third on cuda:0 for i in 4096 {
+  %0 = load y[i]
+  %1 = log %0
+  store c[i] = %1
+}
+"""
+
+
+def test_kernels_that_differ_in_memory_only_are_one_function() -> None:
+    from treadle.codegen.lower import lower
+    from treadle.ir.numerics import TORCH
+
+    program = replace(parse_program(TWICE), numerics=TORCH)
+    built = run_pipeline(program, Ctx(Options(), MACHINES, Journal()), KERNELS)
+    unit = write_triton(lower(built))
+    names = [one.name for several in unit.kernels for one in several]
+    assert names[0] == names[1] != names[2]
+    assert unit.text.count("@triton.jit\ndef k") == 2

@@ -44,10 +44,13 @@ class TopStatement(NamedTuple):
 
 def renest(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | None:
     """The nest as rows and totals; None if it is not made of these."""
-    overs = {over_of(at.stmt) for at in nest.body.walk() if at.stmt.op == "reduce_part"}
-    if len(overs) != 1:
+    parts = [at.stmt for at in nest.body.walk() if at.stmt.op == "reduce_part"]
+    overs = list(dict.fromkeys(map(over_of, parts)))
+    if not overs or len(overs) > 2:
         return None
-    (over,) = overs
+    over, every = overs[0], frozenset(nest.body.reduce.vars)
+    if len(overs) == 2 and overs[1] != every - over:
+        return None  # neither a row nor a total of what rows give
     rows = [v for v in nest.body.reduce.vars if v not in over]
     if not rows or any(at.stmt.op in ("scan", "sort") for at in nest.body.walk()):
         return None
@@ -73,6 +76,7 @@ class Renesting:
         self.at = self.layout.index(nest.body.domain.vars)
         self.buffers: list[Buffer] = []
         self.kinds: list[str] = []
+        self.over = over
         self.tops = top_statements(nest.body)
 
     def bodies(self) -> Renested | None:
@@ -84,7 +88,7 @@ class Renesting:
         rows, rest = BodySource(middle), BodySource(last)
         for top in self.tops:
             stmt, number = top.stmt, top.number if OPS[top.stmt.op].produces else None
-            if stmt.op == "reduce":
+            if self._is_total(top):
                 self._total(middle, rows, last, rest, top)
             elif self._comes_last(top, late):
                 self._copy(rest, top)
@@ -101,12 +105,18 @@ class Renesting:
         pure = [replace(b, stmts=pruned(b.stmts)) for b in bodies]
         return Renested(tuple(pure), tuple(self.buffers))
 
+    def _is_total(self, top: TopStatement) -> bool:
+        """Whether a statement adds up all rows: of every point, or of what each row gives."""
+        if top.stmt.op == "reduce":
+            return True
+        return top.stmt.op == "reduce_part" and over_of(top.stmt) != self.over
+
     def _late(self) -> set[int] | None:
         """Numbers of totals and of what is made with them; None if rows need one."""
         late: set[int] = set()
         for top in self.tops:
             waits = bool(operands_of(top.stmt) & late)
-            if top.stmt.op == "reduce":
+            if self._is_total(top):
                 to, kind = self.types[top.number], str(top.stmt.attr("kind"))
                 if waits or not self._has_parts(kind, to):
                     return None
@@ -126,7 +136,7 @@ class Renesting:
 
     def _comes_last(self, top: TopStatement, late: set[int]) -> bool:
         """Whether a statement is for the last nest: it needs a total, or happens only once."""
-        if top.stmt.op == "reduce":
+        if self._is_total(top):
             return False
         happens_once = not OPS[top.stmt.op].produces and not top.varies
         return bool(operands_of(top.stmt) & late) or happens_once
@@ -141,7 +151,7 @@ class Renesting:
         touched: dict[str, set[bool]] = {}
         written: set[str] = set()
         for top in self.tops:
-            if top.stmt.op != "reduce" and OPS[top.stmt.op].produces:
+            if not self._is_total(top) and OPS[top.stmt.op].produces:
                 continue  # it is made where it is used
             is_last = self._comes_last(top, late)
             used = self._made_for(top)
@@ -163,7 +173,7 @@ class Renesting:
         while pending:
             one = pending.pop()
             for number in operands_of(one.stmt) & set(made):
-                if number not in found and made[number].stmt.op != "reduce":
+                if number not in found and not self._is_total(made[number]):
                     found[number] = made[number]
                     pending.append(made[number])
         return [top, *found.values()]
@@ -180,7 +190,9 @@ class Renesting:
         assert isinstance(to, DType), "a total has one result"
         wide = DType.F64 if to.is_float else to
         added = rows.numbers[top.stmt.args[0]]
-        value = middle.emit(Stmt("reduce", (added,), top.stmt.attrs))
+        value = added
+        if top.stmt.op == "reduce":
+            value = middle.emit(Stmt("reduce", (added,), top.stmt.attrs))
         if wide is not to:
             value = middle.emit(Stmt("cast", (value,), (wide,)))
         buffer = Buffer(self.name(), wide, self.layout, self.nest.device)

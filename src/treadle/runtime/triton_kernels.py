@@ -65,7 +65,8 @@ class TritonKernels:
 
     def compile_ahead(self) -> None:
         """Compile all kernels for the likely sizes, several at a time."""
-        ready = [one for several in self.kernels for one in several]
+        every = [one for several in self.kernels for one in several]
+        ready = list({(one.source.name, one.source.warps): one for one in every}.values())
         if is_interpreted() or not ready:
             return
         with ThreadPoolExecutor(min(MOST_COMPILERS, os.cpu_count() or 1)) as pool:

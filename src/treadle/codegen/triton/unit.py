@@ -1,11 +1,13 @@
 """A whole program as one Triton module: a function for each nest, the helpers they call.
 
 A nest is a launch: nests of one kernel that follow each other through memory cannot share a grid.
+Nests that differ in nothing but the memory they are given are one function: layers, time steps and
+the parameters of a model repeat themselves, and compiling is what takes time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.codegen.host import HostProgram
 from treadle.codegen.names import Names
@@ -30,13 +32,21 @@ def write_triton(host: HostProgram) -> TritonUnit:
     """The module of a lowered program; GEN004 names what has no form in Triton."""
     names = Names()
     kernels = []
+    known: dict[str, TritonSource] = {}
     for plan in host.kernels:
         found = []
         for nest in plan.nests:
-            name = names.fresh("k", nest.name)
-            found.append(TritonWriter(host.program, nest, name).write())
+            one = TritonWriter(host.program, nest, names.fresh("k", nest.name)).write()
+            same = known.setdefault(_without_name(one), one)
+            found.append(one if same is one else replace(one, name=same.name))
         kernels.append(tuple(found))
-    sources = [one for several in kernels for one in several]
+    sources = list(known.values())
     helpers = {name for one in sources for name in one.helpers}
     parts = [HEAD.format(name=host.program.name), source_of(helpers), *[s.text for s in sources]]
     return TritonUnit("\n\n".join([p for p in parts if p]), tuple(kernels))
+
+
+def _without_name(one: TritonSource) -> str:
+    """What a function does, whatever it is called and wherever it comes from."""
+    lines = one.text.splitlines()
+    return "\n".join([line for line in lines if not line.startswith(("def ", "    # "))])
