@@ -1,10 +1,14 @@
-"""The shared workloads on the CPU against the peer: speed, compile time, errors.
+"""The shared workloads on the CPU against the peer: speed and errors.
 
-  python bench/cpu_workloads.py [--save] [--only mlp_train,...] [--reps 50] [--threads 1]
+  python bench/cpu_workloads.py [--save] [--only mlp_train,...] [--rounds 60] [--threads 1]
 
-Every cell is a process of its own with empty caches (the shared bench), eager interleaved in it:
-`speedup` is eager's median over the backend's, `over_peer` the ratio of ours to the peer's, which
-a busy machine disturbs least. Means are geometric.
+A process for each workload holds eager, the peer and ours. In every round each compiled form runs
+after a run in eager mode, so that all find the caches as cold; the order changes from round to
+round. On one thread CPU time counts, which neighbours on the machine disturb least, else wall time.
+ms           the median; best_ms the least
+over_eager   the median over rounds of eager's time over ours; over_peer likewise of the peer's
+error        the largest relative L2 error of any output or gradient against eager
+Means are geometric. How long compiling takes, torch_workloads.py says.
 """
 
 from __future__ import annotations
@@ -15,79 +19,136 @@ import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+import time
+import types
+from statistics import median
 from typing import Any
 
 from common import HERE, SHARED, parser, report
 
-BACKENDS = ("aot_eager", "inductor", "treadle")
-PATIENCE_S = 400
+FORMS = ("inductor", "treadle")
+WARM = 5
 
 
-def cells(workload: str, reps: int, threads: int) -> dict[str, dict[str, Any]]:
-    """What the shared bench says of one workload, by backend."""
+def measure(name: str, rounds: int, threads: int) -> dict[str, Any]:
+    """One workload, in this process."""
+    import torch
+
+    sys.path.insert(0, str(SHARED / "bench"))
+    import workloads
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    function, args = workloads.REG[name]("cpu", torch.float32, "cpu")
+    step = getattr(function, "_step", None)
+
+    def run(f: Any) -> Any:
+        return step(f, *args) if step else f(*args)
+
+    def results(f: Any) -> list[Any]:
+        flat = [t.detach() for t in torch.utils._pytree.tree_leaves(run(f))]
+        return flat + [p.grad.detach() for p in getattr(function, "_params", ())]
+
+    expected, row = results(function), {}
+    forms = {"eager": function}
+    for form in FORMS:
+        forms[form] = torch.compile(_copy(function, form), backend=form)
+        found = results(forms[form])
+        errors = [
+            ((a - b).norm() / (b.norm() + 1e-6)).item()
+            for a, b in zip(found, expected, strict=True)
+        ]
+        row[form] = {"error": _short(max(errors))}
+    times = _rounds(run, forms, rounds, time.thread_time if threads == 1 else time.perf_counter)
+    for form, seconds in times.items():
+        about = row.setdefault(form, {})
+        about["ms"] = round(median(seconds) * 1e3, 4)
+        about["best_ms"] = round(min(seconds) * 1e3, 4)
+    pairs = {"over_eager": "eager", "over_peer": "inductor"}
+    ratios = {
+        key: round(median([b / a for a, b in zip(times["treadle"], times[of], strict=True)]), 2)
+        for key, of in pairs.items()
+    }
+    return {"workload": name, **ratios, **row}
+
+
+def _rounds(run: Any, forms: dict[str, Any], rounds: int, clock: Any) -> dict[str, list[float]]:
+    """Seconds of each form in each round, after as many rounds that do not count."""
+    times: dict[str, list[float]] = {form: [] for form in forms}
+    for k in range(WARM + rounds):
+        order = list(forms) if k % 2 else list(reversed(forms))
+        for form in order:
+            run(forms["eager"])
+            start = clock()
+            run(forms[form])
+            if k >= WARM:
+                times[form].append(clock() - start)
+    return times
+
+
+def _copy(function: Any, form: str) -> Any:
+    """The function with code of its own: what is compiled is remembered by the code."""
+    code = function.__code__.replace(co_name=f"{function.__code__.co_name}_{form}")
+    given = function.__defaults__, function.__closure__
+    return types.FunctionType(code, function.__globals__, f"{function.__name__}_{form}", *given)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def in_a_process(name: str, rounds: int, threads: int) -> dict[str, Any]:
+    """One workload, in a process of its own with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rows.json"
-        words = ["--device", "cpu", "--backends", ",".join(BACKENDS), "--only", workload]
-        words += ["--reps", str(reps), "--threads", str(threads), "--module", "treadle.torch"]
-        words += ["--out", str(out), "--timeout", str(PATIENCE_S)]
         paths = [str(HERE.parent / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         surroundings = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(p for p in paths if p),
-            "TREADLE_CACHE_DIR": folder,
+            "TREADLE_CACHE_DIR": os.path.join(folder, "treadle"),
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "peer"),
         }
-        script = str(SHARED / "bench" / "run.py")
-        subprocess.run(
-            [sys.executable, script, *words],
-            env=surroundings, check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        return {row["backend"]: row for row in json.loads(out.read_text())}
+        words = [sys.executable, __file__, "--cell", name]
+        words += ["--rounds", str(rounds), "--threads", str(threads)]
+        done = subprocess.run(words, env=surroundings, capture_output=True, text=True)
+    line = next((x for x in done.stdout.splitlines() if x.startswith("CELL ")), None)
+    if line is None:
+        return {"workload": name, "failed": done.stderr[-400:]}
+    found: dict[str, Any] = json.loads(line.removeprefix("CELL "))
+    return found
 
 
-def row_of(workload: str, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One workload: what each backend gave, and ours over the peer's."""
-    wanted = ("speedup", "ms", "compile_cpu_s", "rel_err", "error")
-    rows = {b: {k: _short(r[k]) for k in wanted if k in r} for b, r in found.items()}
-    row: dict[str, Any] = {"workload": workload, **rows}
-    ours, peer = found.get("treadle", {}), found.get("inductor", {})
-    if "speedup" in ours and "speedup" in peer:
-        row["over_peer"] = round(ours["speedup"] / peer["speedup"], 2)
-        row["compile_of_peer"] = round(ours["compile_cpu_s"] / peer["compile_cpu_s"], 3)
-    return row
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.3g}") if isinstance(value, float) else value
-
-
-def mean(rows: list[dict[str, Any]], key: str) -> float | None:
-    """The geometric mean of a ratio."""
-    values = [row[key] for row in rows if key in row]
-    return round(math.exp(sum(map(math.log, values)) / len(values)), 3) if values else None
+def mean(values: list[float]) -> float:
+    """The geometric mean."""
+    return round(math.exp(sum(map(math.log, values)) / len(values)), 3)
 
 
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--only", default="")
-    made.add_argument("--reps", type=int, default=50)
+    made.add_argument("--rounds", type=int, default=60)
     made.add_argument("--threads", type=int, default=1)
+    made.add_argument("--cell", default="")
     asked = made.parse_args()
+    if asked.cell:
+        print("CELL " + json.dumps(measure(asked.cell, asked.rounds, asked.threads)), flush=True)
+        return
     sys.path.insert(0, str(SHARED / "bench"))
     import workloads
 
     rows = []
     for name in asked.only.split(",") if asked.only else workloads.REG:
-        rows.append(row_of(name, cells(name, asked.reps, asked.threads)))
+        rows.append(in_a_process(name, asked.rounds, asked.threads))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    whole = [row for row in rows if "over_peer" in row]
     data = {
         "threads": asked.threads,
         "note": "a machine shared with other work: compare ratios, not milliseconds",
-        "over_peer": mean(rows, "over_peer"),
-        "compile_of_peer": mean(rows, "compile_of_peer"),
+        "over_peer": mean([row["over_peer"] for row in whole]),
+        "over_eager": mean([row["over_eager"] for row in whole]),
         "rows": rows,
     }
-    report("cpu_workloads" if asked.threads == 1 else "cpu_workloads_threads", data, asked.save)
+    name = "cpu_workloads" if asked.threads == 1 else f"cpu_workloads_{asked.threads}_threads"
+    report(name, data, asked.save)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,36 @@ def largest_errors(d: Data) -> str:
     return f"{of_results} of the tensor's largest element, of any gradient {of_gradients}."
 
 
+def against_the_peer(workload: str) -> Callable[[Data], str]:
+    """The row of a workload, or of all of them."""
+
+    def phrase(d: Data) -> str:
+        (row,) = [r for r in d["rows"] if r["workload"] == workload]
+        return f"| `{workload}` | {row['over_peer']:.2f} | {row['over_eager']:.2f} |"
+
+    return phrase
+
+
+def mean_against_the_peer(d: Data) -> str:
+    return f"| geometric mean | {d['over_peer']:.2f} | {d['over_eager']:.2f} |"
+
+
+WORKLOADS = (
+    "ssm_scale",
+    "qwen_mlp_stack",
+    "llama_train",
+    "resnet_train",
+    "mlp_train",
+    "layernorm_train",
+    "rmsnorm_train",
+    "softmax_xent_train",
+    "adamw_foreach",
+    "lstm_unrolled",
+    "pointwise_mix",
+    "embedding_scatter",
+)
 README, MEMORY, TORCH = "README.md", "docs/memory.md", "docs/torch.md"
+PERFORMANCE = "docs/performance.md"
 CLAIMS = (
     Claim(README, "schedule 001", resnet_before),
     Claim(README, "schedule 001", resnet_after),
@@ -158,6 +187,8 @@ CLAIMS = (
         }.items()
     ],
     Claim(TORCH, "models", largest_errors),
+    *[Claim(PERFORMANCE, "cpu_workloads", against_the_peer(name)) for name in WORKLOADS],
+    Claim(PERFORMANCE, "cpu_workloads", mean_against_the_peer),
 )
 
 
