@@ -128,6 +128,29 @@ def mean_against_the_peer(d: Data) -> str:
     return f"| geometric mean | {d['over_peer']:.2f} | {d['over_eager']:.2f} |"
 
 
+def on_a_gpu(workload: str) -> Callable[[Data], str]:
+    """The row of a workload: ours and the peer's in turn."""
+
+    def phrase(d: Data) -> str:
+        rows = {r["backend"]: r for r in d["rows"] if r["workload"] == workload}
+        forms = {"ms": ".3g", "gpu_ms": ".3g", "compile_s": ".1f", "peak_mib": ".0f"}
+        cells = [
+            f"{rows[backend][key]:{form}}"
+            for key, form in forms.items()
+            for backend in ("treadle", "inductor")
+        ]
+        return f"| `{workload}` | {' | '.join(cells)} |"
+
+    return phrase
+
+
+def mean_on_a_gpu(d: Data) -> str:
+    mean = d["mean"]
+    compiling = f"{mean['compile']:.2f} of the peer's time"
+    speed = f"{mean['speed_wall']:.2f} | | {mean['speed_gpu']:.2f}"
+    return f"| geometric mean of speed | {speed} | | {compiling} |"
+
+
 WORKLOADS = (
     "ssm_scale",
     "qwen_mlp_stack",
@@ -189,6 +212,8 @@ CLAIMS = (
     Claim(TORCH, "models", largest_errors),
     *[Claim(PERFORMANCE, "cpu_workloads", against_the_peer(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "cpu_workloads", mean_against_the_peer),
+    *[Claim(PERFORMANCE, "gpu_workloads", on_a_gpu(name)) for name in WORKLOADS],
+    Claim(PERFORMANCE, "gpu_workloads", mean_on_a_gpu),
 )
 
 

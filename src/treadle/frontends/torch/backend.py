@@ -65,13 +65,18 @@ def compile_with(
             forward=compiler(GraphKind.FORWARD),
             backward=compiler(GraphKind.BACKWARD),
             inference=compiler(GraphKind.INFERENCE),
-            decompositions=decompositions(steps),
+            decompositions=decompositions(steps, _asks_for_gradients(example_inputs)),
             partition=partition_for(settings, steps),
         )
     except (TreadleError, *compat.FOR_DYNAMO):
         raise
     except Exception as e:
         return not_captured(gm, e, settings, steps)
+
+
+def _asks_for_gradients(given: Sequence[Any]) -> bool:
+    """Whether torch will want a backward graph, too."""
+    return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in given)
 
 
 def _compile(

@@ -25,6 +25,9 @@ from treadle.kernel.row_chunks import chunk_rows
 from treadle.kernel.two_orders import two_orders
 from treadle.schedule.policy import policy_of
 
+ROW_AT_ONCE = 16
+"""How many times the points a row has, as against a column, before programs share it."""
+
 
 def schedule_loops(program: Program, ctx: Ctx) -> Program:
     """Give every nest a loop schedule."""
@@ -131,10 +134,14 @@ class _Scheduling:
         program = self._known
         name = partial(self._name, f"{nest.name}_part")
         programs = programs_of(nest, program)
-        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS, self.fewest)
+        # One program has a row that it keeps in no time; columns it would walk step by step.
+        _, chosen = choose_gpu_steps(nest, program)
+        is_row = chosen.facts.get("shape") == "rows"
+        fewest = self.fewest * (ROW_AT_ONCE if is_row else 1)
+        made = cooperate(nest, program, name, programs, BUSY_PROGRAMS, fewest)
         if made is not None:
             return self._parts(nest, made)
-        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < self.fewest:
+        if programs >= BUSY_PROGRAMS // 4 or hint(nest.body.reduce.numel) < fewest:
             return [nest]
         apart = fission(nest, program, partial(self._name, f"{nest.name}_sum"))
         if apart is None:

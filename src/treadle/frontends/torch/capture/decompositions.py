@@ -188,11 +188,6 @@ LOOPS: dict[Any, Callable[..., Any]] = {
     aten.zeros_like.default: _zeros_like,
     aten.ones_like.default: _ones_like,
     aten.full_like.default: _filled,
-    # In steps, the backward can compute rows again from two numbers each instead of keeping them.
-    aten._softmax.default: _softmax,
-    aten._log_softmax.default: _log_softmax,
-    aten._softmax_backward_data.default: _softmax_backward,
-    aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.masked_scatter.default: _masked_scatter,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
@@ -200,9 +195,18 @@ LOOPS: dict[Any, Callable[..., Any]] = {
 """Operators that torch or our table leaves whole, made of others that become loops."""
 
 
-def decompositions(steps: OwnSteps) -> dict[Any, Any]:
+IN_TRAINING: dict[Any, Callable[..., Any]] = {
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
+    aten._softmax_backward_data.default: _softmax_backward,
+    aten._log_softmax_backward_data.default: _log_softmax_backward,
+}
+"""Operators in steps, from which a backward can compute rows again instead of keeping them."""
+
+
+def decompositions(steps: OwnSteps, in_training: bool = True) -> dict[Any, Any]:
     """The table AOTAutograd is given, with our own entries watched."""
-    ours = {**LOOPS, **STRIDES_LOST}
+    ours = {**LOOPS, **STRIDES_LOST, **(IN_TRAINING if in_training else {})}
     watched = {o: steps.watched(f"the decomposition of {o}", f) for o, f in ours.items()}
     return {**torchs_decompositions(), **watched}
 
