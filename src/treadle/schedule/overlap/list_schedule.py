@@ -13,7 +13,7 @@ Everything is counted, nothing is drawn: the same program gives the same order o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from treadle.analysis.comm.simulate import NEXT_TO_NOTHING_US
@@ -37,8 +37,11 @@ class Limits:
     """Bytes of messages that may be under way at once; None: any."""
     distance: int = 256
     """Tasks of the spine that a collective may begin ahead of its first use."""
-    backlog: float = 1.0
-    """How much longer than the next task a channel may be busy before more is begun on it."""
+    depth: int = 2
+    """Collectives that may stand in line on a channel; more if the next task is longer than they
+    are together."""
+    waits_if_crowded: bool = False
+    """What is ready to be reduced and does not fit is waited for at once instead of put off."""
     margin: float = 0.0
     """A collective is taken as arrived this share of its time after it should have."""
 
@@ -74,7 +77,7 @@ class Memory:
 
 def tight_profile(roles: Roles, steps: Steps) -> list[int]:
     """Bytes at each place of the spine if every collective begins where it is first needed."""
-    limits = Limits(distance=0, backlog=float("inf"))
+    limits = Limits(distance=0)
     made = _Maker(roles, steps, limits, None)
     made.is_tight = True
     made.make()
@@ -119,6 +122,14 @@ class _Maker:
         computing = (TaskKind.COMPUTE, TaskKind.NOTHING)
         self.open = [k for k in sorted(roles.finishers) if self.tasks[k].kind in computing]
         """Finishers that are still to run."""
+        self.waited = False
+        """Whether a wait was placed since finishers were looked for."""
+        self.lacks = {k: len(row) for k, row in roles.needs.items()}
+        """How many tasks each collective still needs, feeders and waits left out."""
+        self.needed_by: dict[int, list[int]] = {}
+        for k, row in roles.needs.items():
+            for source in row:
+                self.needed_by.setdefault(source, []).append(k)
 
     def make(self) -> list[int]:
         """Place every task."""
@@ -153,20 +164,26 @@ class _Maker:
         task = self.tasks[k]
         self.done[k] = True
         self.order.append(k)
+        for other in self.needed_by.get(k, ()):
+            self.lacks[other] -= 1
         self.levels.append(self.memory.run(k))
         if task.kind is TaskKind.COLLECTIVE:
             begin = max(self.now, self.channels.get(task.channel, 0.0))
             self.end[k] = self.channels[task.channel] = begin + task.us
             self.pending[k] = None
         elif task.kind is TaskKind.WAIT:
+            self.waited = True
             if task.of >= 0:
                 self.now = max(self.now, self.end[task.of])
                 self.pending.pop(task.of, None)
         else:
             self.now += task.us
 
-    def missing(self, k: int) -> list[int]:
-        """All that must be placed before a task can be, and the task, in order."""
+    def missing(self, k: int, may: Callable[[int], bool] | None = None) -> list[int] | None:
+        """All that must be placed before a task can be, and the task, in order.
+
+        None if there is something among it that `may` not be placed now.
+        """
         found: dict[int, None] = {}
         stack = [(k, False)]
         while stack:
@@ -174,6 +191,8 @@ class _Maker:
             if is_ready:
                 found[one] = None
             elif not self.done[one] and one not in found:
+                if may is not None and one != k and not may(one):
+                    return None
                 stack.append((one, True))
                 sources = [s for s in self.before[one] if not self.done[s]]
                 stack.extend((s, False) for s in sorted(sources, reverse=True))
@@ -181,7 +200,7 @@ class _Maker:
 
     def need(self, k: int) -> None:
         """Place a task with all that it must follow."""
-        for one in self.missing(k):
+        for one in self.missing(k) or ():
             self.place(one)
             if self.tasks[one].kind is TaskKind.COLLECTIVE:
                 self.unbegun.remove(one)
@@ -191,12 +210,15 @@ class _Maker:
     def begin_what_can(self, next_task: int) -> None:
         """Begin collectives until their channels are busy for longer than the next task."""
         if self.is_tight:
-            for k in [k for k in self.unbegun if self.roles.deadline[k] == NEVER]:
-                if not self.done[k] and self.waits_not(self.missing(k)):
+            first_use, lacks = self.roles.first_use, self.lacks
+            for k in [k for k in self.unbegun if first_use[k] == NEVER]:
+                if not lacks[k] and not self.done[k] and self.missing(k, self.may_come_along) is not None:
                     self.need(k)
+                    self.finish(arrived_only=False)
             return
         while self.begin_one(self.tasks[next_task].us):
             pass
+        self.begin_crowded()
 
     def begin_one(self, us: float) -> bool:
         """Begin the collective that is needed soonest of those that can; whether there was one."""
@@ -205,31 +227,65 @@ class _Maker:
             due = deadline[k]
             if due != NEVER and due - self.at > self.limits.distance:
                 continue
+            if self.lacks[k]:
+                continue
             looked += 1
             if looked > LOOKED_AT:
                 return False
             task = self.tasks[k]
-            behind = self.channels.get(task.channel, 0.0) - self.now
-            parts = self.missing(k)
-            if behind > self.limits.backlog * us + sum(self.tasks[p].us for p in parts[:-1]):
+            parts = self.missing(k, self.may_come_along)
+            if parts is None:
                 continue
-            if self.waits_not(parts) and self.fits(k, parts):
+            if not self.has_room(task.channel, us + sum(self.tasks[p].us for p in parts[:-1])):
+                continue
+            if self.fits(k, parts):
                 self.hold(k, parts)
                 self.need(k)
                 return True
         return False
 
-    def waits_not(self, parts: list[int]) -> bool:
-        """Whether placing these holds no stream, and begins no other collective."""
-        for p in parts[:-1]:
-            task = self.tasks[p]
-            if task.kind is TaskKind.COLLECTIVE:
-                return False
-            if task.kind is TaskKind.WAIT and not self.has_arrived(task.of):
-                return False
-            if task.kind in (TaskKind.COMPUTE, TaskKind.NOTHING) and p not in self.roles.feeders:
-                return False  # the spine keeps its order
-        return True
+    def begin_crowded(self) -> None:
+        """Run what is ready to be reduced and does not fit beside what is held, and wait for it.
+
+        To put it off would hold what it reads, which is more.
+        """
+        budget = self.limits.budget
+        if budget is None or self.given_profile is None or not self.limits.waits_if_crowded:
+            return
+        first_use, lacks = self.roles.first_use, self.lacks
+        for k in [k for k in self.unbegun if not lacks[k] and first_use[k] == NEVER]:
+            parts = None if self.done[k] else self.missing(k, self.may_come_along)
+            while parts is not None and not self.fits(k, parts) and self.wait_for_oldest():
+                parts = self.missing(k, self.may_come_along)
+            if parts is not None and not self.fits(k, parts):
+                self.need(k)
+                self.wait_for_oldest()
+
+    def wait_for_oldest(self) -> bool:
+        """Wait for the first collective under way that the spine does not use; whether there is."""
+        for k in self.pending:
+            if self.roles.first_use[k] == NEVER and self.roles.waits[k]:
+                for w in self.roles.waits[k]:
+                    if not self.done[w]:
+                        self.need(w)
+                self.finish_followers()
+                return True
+        return False
+
+    def has_room(self, channel: str, us: float) -> bool:
+        """Whether a channel would be idle before so much time is over, or has a short line."""
+        if self.channels.get(channel, 0.0) - self.now <= us:
+            return True
+        line = [k for k in self.pending if self.tasks[k].channel == channel]
+        return sum(self.end[k] > self.now for k in line) < self.limits.depth
+
+    def may_come_along(self, p: int) -> bool:
+        """Whether a collective may bring this task along: it must hold no stream, begin no other
+        collective, and leave the spine in its order."""
+        task = self.tasks[p]
+        if task.kind is TaskKind.WAIT:
+            return self.has_arrived(task.of)
+        return p in self.roles.feeders
 
     def has_arrived(self, k: int) -> bool:
         """Whether a collective is over, by a margin."""
@@ -256,7 +312,7 @@ class _Maker:
         more = self.bytes_of(parts)
         if self.memory.alive + more > limits.budget:
             return False
-        due = self.roles.deadline[k]
+        due = self.roles.first_use[k]
         high = min(due, len(self.roles.spine), self.at + limits.distance)
         if due == NEVER:
             high = self.at + 1
@@ -271,13 +327,13 @@ class _Maker:
         """Bytes that collectives without a use on the spine hold until they are waited for."""
         total = 0
         for k in self.pending:
-            if self.roles.deadline[k] == NEVER:
+            if self.roles.first_use[k] == NEVER:
                 total += self.tasks[k].message_bytes
         return total
 
     def hold(self, k: int, parts: list[int]) -> None:
         """Note what a collective holds at each place before its use."""
-        due = self.roles.deadline[k]
+        due = self.roles.first_use[k]
         if due != NEVER and due > self.at:
             more = self.bytes_of(parts)
             for j in range(self.at, due):
@@ -299,6 +355,9 @@ class _Maker:
 
     def finish_followers(self) -> None:
         """Run finishers whose waits are over."""
+        if not self.waited:
+            return
+        self.waited = False
         for k in self.open:
             if all(self.done[s] for s in self.before[k]):
                 self.place(k)
@@ -306,25 +365,23 @@ class _Maker:
 
     def run_spine(self, task: int) -> None:
         """Run a task of the spine; if it would wait, let other work fill the gap first."""
-        parts = self.missing(task)
         if not self.is_tight:
-            while not self.is_free(parts) and self.fill_gap():
-                parts = self.missing(task)
-                if not parts:
+            while self.missing(task, self.is_over) is None and self.fill_gap():
+                if self.done[task]:
                     return
-            self.make_room(parts)
-            parts = self.missing(task)
+            self.make_room(self.missing(task) or [])
         self.need(task)
 
-    def is_free(self, parts: list[int]) -> bool:
-        """Whether nothing among these has to be waited for."""
-        return all(
-            self.tasks[p].kind is not TaskKind.WAIT or self._is_over(self.tasks[p].of)
-            for p in parts
-        )
+    def is_over(self, p: int) -> bool:
+        """Whether a task does not have to be waited for."""
+        of = self.tasks[p].of
+        if self.tasks[p].kind is not TaskKind.WAIT or of < 0:
+            return True
+        return of in self.end and self.end[of] <= self.now + NEXT_TO_NOTHING_US
 
-    def _is_over(self, k: int) -> bool:
-        return k < 0 or (k in self.end and self.end[k] <= self.now + NEXT_TO_NOTHING_US)
+    def may_fill(self, p: int) -> bool:
+        """Whether a task may run in a gap for the sake of one that needs it."""
+        return self.tasks[p].kind is not TaskKind.COLLECTIVE and self.is_over(p)
 
     def fill_gap(self) -> bool:
         """Place one piece of work that need not wait; whether there was any."""
@@ -338,10 +395,8 @@ class _Maker:
         for k in self.roles.spine[self.at + 1 : self.at + 1 + FILLERS]:
             if self.done[k] or self.tasks[k].us <= 0:
                 continue
-            parts = self.missing(k)
-            if any(self.tasks[p].kind is TaskKind.COLLECTIVE for p in parts):
-                continue
-            if not self.is_free(parts):
+            parts = self.missing(k, self.may_fill)
+            if parts is None:
                 continue
             more = self.bytes_of(parts)
             if budget is not None and self.given_profile is not None:
@@ -358,11 +413,5 @@ class _Maker:
         budget = self.limits.budget
         if budget is None:
             return
-        for k in list(self.pending):
-            if self.memory.alive + self.bytes_of(parts) <= budget:
-                return
-            if self.roles.deadline[k] == NEVER:
-                for w in self.roles.waits[k]:
-                    if not self.done[w]:
-                        self.need(w)
-                self.finish_followers()
+        while self.memory.alive + self.bytes_of(parts) > budget and self.wait_for_oldest():
+            pass

@@ -15,7 +15,7 @@ from treadle.analysis.comm.bounds import in_order
 from treadle.analysis.comm.tasks import TaskGraph, TaskKind
 
 NEVER = 1 << 60
-"""The deadline of a collective that the spine does not need."""
+"""The first use of a collective that the spine does not need."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,14 @@ class Roles:
     feeders: frozenset[int]
     finishers: frozenset[int]
     """Waits among them."""
+    first_use: dict[int, int]
+    """For each collective the place on the spine of the first task that uses what it delivers."""
     deadline: dict[int, int]
-    """For each collective the place on the spine of the first task that needs it."""
+    """The same, also for the sake of collectives that must come after it."""
     waits: dict[int, tuple[int, ...]]
     """For each collective the waits on it."""
+    needs: dict[int, tuple[int, ...]]
+    """For each collective what it needs through its feeders, waits and feeders left out."""
 
 
 def roles_of(graph: TaskGraph) -> Roles:
@@ -56,9 +60,28 @@ def roles_of(graph: TaskGraph) -> Roles:
         and k not in feeders
         and k not in finishers
     )
-    deadline = _deadlines(graph, after, order, spine)
+    deadline = _first_needs(graph, after, order, spine)
+    kept = set(graph.kept)
+    uses = [[s for s in row if (k, s) not in kept] for k, row in enumerate(after)]
+    first_use = _first_needs(graph, uses, order, spine)
     lists = {k: tuple(row) for k, row in waits.items()}
-    return Roles(graph, spine, frozenset(feeders), finishers, deadline, lists)
+    needs = {k: _needs(graph, feeders, k) for k in graph.collectives}
+    return Roles(graph, spine, frozenset(feeders), finishers, first_use, deadline, lists, needs)
+
+
+def _needs(graph: TaskGraph, feeders: set[int], k: int) -> tuple[int, ...]:
+    found: dict[int, None] = {}
+    pending, seen = [k], {k}
+    while pending:
+        for source in graph.before[pending.pop()]:
+            if source in seen:
+                continue
+            seen.add(source)
+            if source in feeders:
+                pending.append(source)
+            elif graph.tasks[source].kind is not TaskKind.WAIT:
+                found[source] = None
+    return tuple(found)
 
 
 def _finishers(
@@ -81,10 +104,10 @@ def _finishers(
     return frozenset(found)
 
 
-def _deadlines(
+def _first_needs(
     graph: TaskGraph, after: list[list[int]], order: list[int], spine: tuple[int, ...]
 ) -> dict[int, int]:
-    """The first place on the spine that needs each task, found from the end."""
+    """The first place on the spine that needs each collective, found from the end."""
     place = {k: at for at, k in enumerate(spine)}
     first = [NEVER] * len(graph.tasks)
     for k in reversed(order):

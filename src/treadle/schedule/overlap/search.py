@@ -17,15 +17,17 @@ from treadle.analysis.comm.tasks import TaskGraph
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps
 from treadle.schedule.overlap.list_schedule import Limits, list_schedule, tight_profile
-from treadle.schedule.overlap.local_search import CLOSE, improved
+from treadle.schedule.overlap.local_search import improved
 from treadle.schedule.overlap.roles import Roles, roles_of
 
 WORTH_REORDERING = 0.01
 """The part of the time that must be won for collectives of a group to change places."""
-TRIED_TASKS = 600_000
+TRIED_TASKS = 200_000
 """Tasks simulated by the local search, over all tries: large programs get fewer."""
-BACKLOGS = (1.0, 4.0, 0.0)
-MARGINS = (0.5, 0.0)
+WAYS = ((False, 8, 0.5), (False, 2, 0.0), (True, 8, 0.5), (True, 2, 0.0))
+"""Whether to wait if it is crowded, how many stand in line on a channel, the margin of waits."""
+GOOD_SHARE = 0.99
+"""With this share of the possible overlap, no more orders are made."""
 TIGHTER = 4
 """How often a budget is lowered by what an order was over it."""
 
@@ -89,7 +91,7 @@ def _best(graph: TaskGraph, steps: Steps, limits: Limits, given: list[int]) -> R
         run = simulate(graph, order)
         if run.makespan_us < best.makespan_us * (1 - 1e-9):
             best = run
-        if best.makespan_us <= bound * CLOSE:
+        if best.overlap(bound) >= GOOD_SHARE:
             return best
     tries = max(40, TRIED_TASKS // max(1, len(graph.tasks)))
 
@@ -104,14 +106,13 @@ def _orders(roles: Roles, steps: Steps, limits: Limits) -> Iterator[list[int]]:
     budget = limits.budget
     assert budget is not None
     profile = tight_profile(roles, steps)
-    for margin in MARGINS:
-        for backlog in BACKLOGS:
-            here = replace(limits, backlog=backlog, margin=margin)
-            for _ in range(TIGHTER):
-                order = list_schedule(roles, steps, here, profile)
-                over = peak_of(steps, order) - budget
-                if over <= 0:
-                    yield order
-                    break
-                assert here.budget is not None
-                here = replace(here, budget=here.budget - over)
+    for crowded, depth, margin in WAYS:
+        here = replace(limits, depth=depth, margin=margin, waits_if_crowded=crowded)
+        for _ in range(TIGHTER):
+            order = list_schedule(roles, steps, here, profile)
+            over = peak_of(steps, order) - budget
+            if over <= 0:
+                yield order
+                break
+            assert here.budget is not None
+            here = replace(here, budget=here.budget - over)
