@@ -118,6 +118,14 @@ class Collective(Call):
     """Who is in the group, numbered as in the whole job; empty where that is not known."""
 
     @property
+    def sent_together(self) -> tuple[str, ...]:
+        """The collectives that it stands for, if it sends several messages as one."""
+        names = dict(self.attrs).get("sends")
+        if not isinstance(names, tuple):
+            return ()
+        return tuple([str(n.value) for n in names if isinstance(n, Literal)])
+
+    @property
     def rank_group(self) -> RankGroup | None:
         """The group with its ranks; None if they are not known."""
         return RankGroup(self.group, self.ranks) if self.ranks else None

@@ -77,6 +77,7 @@ h100-8  | h100 | hopper    | 8 | nvlink | 370 | 50
 h200-8  | h200 | hopper    | 8 | nvlink | 370 | 50
 b200-8  | b200 | blackwell | 8 | nvlink | 720 | 50
 pcie-8  | a100 | ampere    | 8 | pcie   |  24 | 25
+gloo-8  | cpu  | volta     | 8 | pcie   |   2 |  1
 """
 
 
