@@ -1,12 +1,13 @@
 """Groups of ranks: who takes part in a collective, and how that is written.
 
-    RankGroup("tp", (0, 1, 2, 3))       ranks 0..3
-    RankGroup("dp", (0, 8, 16, 24))     ranks 0..24 by 8
+RankGroup("tp", (0, 1, 2, 3))       ranks 0..3
+RankGroup("dp", (0, 8, 16, 24))     ranks 0..24 by 8
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def step_of(ranks: tuple[int, ...]) -> int | None:
     """The distance between neighbours if it is positive and always the same; None otherwise."""
     if len(ranks) == 1:
         return 1
-    steps = {b - a for a, b in zip(ranks, ranks[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(ranks)}
     return steps.pop() if len(steps) == 1 and min(steps) > 0 else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.comm.bounds import Bound, bound_of
+from treadle.analysis.comm.bounds import MakespanBound, bound_of
 from treadle.analysis.comm.machine import CommMachine
 from treadle.analysis.comm.simulate import Run, simulate, what_limits
 from treadle.analysis.comm.tasks import TaskKind
@@ -23,7 +23,7 @@ class CommFigures:
     """A program on a machine: when it is done, and how much communication is not hidden."""
 
     run: Run
-    bound: Bound
+    bound: MakespanBound
 
     @property
     def compute_us(self) -> float:

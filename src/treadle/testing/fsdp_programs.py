@@ -35,12 +35,14 @@ class FsdpShape:
         return shapes[name]
 
 
-def fsdp_program(layers: int = 8, world: int = 8, hidden: int = 4096, tokens: int = 8192) -> Program:
+def fsdp_program(
+    layers: int = 8, world: int = 8, hidden: int = 4096, tokens: int = 8192
+) -> Program:
     """One training step: forward, backward, gradients of the rank's own shards."""
-    return _Writer(FsdpShape(layers, world, hidden, tokens)).program()
+    return _StepWriter(FsdpShape(layers, world, hidden, tokens)).program()
 
 
-class _Writer:
+class _StepWriter:
     """Writes one program, forward then backward."""
 
     def __init__(self, shape: FsdpShape) -> None:

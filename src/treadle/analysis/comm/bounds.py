@@ -21,7 +21,7 @@ from treadle.analysis.comm.tasks import TaskGraph, TaskKind
 
 
 @dataclass(frozen=True)
-class Bound:
+class MakespanBound:
     """A time that no order beats, and which of the arguments gives it."""
 
     us: float
@@ -32,7 +32,7 @@ class Bound:
     machine_us: float
 
 
-def bound_of(graph: TaskGraph) -> Bound:
+def bound_of(graph: TaskGraph) -> MakespanBound:
     """The best lower bound on the makespan of any order."""
     heads, tails = _heads(graph), _tails(graph)
     tasks = graph.tasks
@@ -53,7 +53,7 @@ def bound_of(graph: TaskGraph) -> Bound:
     most = max(single, key=lambda name: single[name], default="")
     machine = single.get(most, 0.0)
     by = "path" if path >= machine else most
-    return Bound(max(path, machine), by, stream, channel, path, machine)
+    return MakespanBound(max(path, machine), by, stream, channel, path, machine)
 
 
 def _heads(graph: TaskGraph) -> list[float]:

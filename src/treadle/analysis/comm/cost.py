@@ -163,9 +163,7 @@ def _bus_bandwidth(hardware: Hardware, message_bytes: int, nodes: int) -> float:
     return rate
 
 
-def _rate(
-    algorithm: Algorithm, protocol: str, bus: float, limits: Generation, nodes: int
-) -> float:
+def _rate(algorithm: Algorithm, protocol: str, bus: float, limits: Generation, nodes: int) -> float:
     """The bus bandwidth that a protocol reaches, GB/s."""
     scale = min(nodes, 3) - 1
     # Over the network the oldest generation's limit holds, whatever the GPUs.

@@ -1,7 +1,7 @@
 """Machines that ranks run on: how many share a node, and the links inside and between nodes.
 
     HARDWARE["h100-8"]       one node of eight H100 on NVLink; more nodes if the job has more ranks
-    HARDWARE["h100-8x16"]    the same with sixteen nodes: 128 ranks unless another world is asked for
+    HARDWARE["h100-8x16"]    sixteen such nodes: 128 ranks unless another world is named
 
 A calibration file (see `analysis/devices`) may describe others or change these:
 
@@ -99,8 +99,8 @@ def hardware_named(name: str, table: Mapping[str, Hardware] = HARDWARE) -> Hardw
     base, _, count = name.rpartition("x")
     if base in table and count.isdecimal() and 0 < int(count) <= 1 << 17:
         return replace(table[base], name=name, nodes=int(count))
-    notes = suggestion_notes(name, sorted(table), "hardware")
-    notes.append("several nodes: h100-8x16 is sixteen nodes of h100-8")
+    several = "several nodes: h100-8x16 is sixteen nodes of h100-8"
+    notes = (*suggestion_notes(name, sorted(table), "hardware"), several)
     raise UsageError(f"unknown hardware '{name}'", code="COL007", notes=notes)
 
 

@@ -56,13 +56,13 @@ class Run:
 def simulate(graph: TaskGraph, order: Sequence[int] | None = None) -> Run:
     """Launch the tasks in this order (default: the given one) and see when each runs."""
     launched = tuple(range(len(graph.tasks))) if order is None else tuple(order)
-    clock = _Clock(graph)
+    clock = _Queues(graph)
     for k in launched:
         clock.launch(k)
     return Run(graph, launched, tuple(clock.begin), tuple(clock.end), tuple(clock.held))
 
 
-class _Clock:
+class _Queues:
     """The state of all streams and channels."""
 
     def __init__(self, graph: TaskGraph) -> None:
@@ -117,6 +117,20 @@ class _Clock:
             left -= (mark - now) * speed
             now = mark
         return now + left
+
+
+def most_in_flight(graph: TaskGraph, order: Sequence[int]) -> int:
+    """The most bytes of messages that are begun and not yet waited for, in an order of tasks."""
+    flying: dict[int, int] = {}
+    most = 0
+    for k in order:
+        task = graph.tasks[k]
+        if task.kind is TaskKind.COLLECTIVE:
+            flying[k] = task.message_bytes
+            most = max(most, sum(flying.values()))
+        elif task.kind is TaskKind.WAIT:
+            flying.pop(task.of, None)
+    return most
 
 
 @dataclass(frozen=True)

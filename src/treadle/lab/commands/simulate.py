@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         scheduled = given if args.as_given else _scheduled(program, given, here)
         rows.append((world, comm_figures(scheduled, machine)))
         last = scheduled, machine
-    data = {
+    data: dict[str, object] = {
         "hardware": machine_of(program, options).hardware.name,
         "comm": "as given" if args.as_given else options.comm,
         "worlds": [{"world": world, **f.to_json()} for world, f in rows],
@@ -105,7 +105,7 @@ def _why(figures: CommFigures) -> str:
     if figures.bound.channel_us > busy:
         where = f"communication takes {sent:.0f} us, more than all compute ({busy:.0f} us)"
     elif figures.run.makespan_us > 1.1 * figures.bound.us:
-        where = f"{figures.run.exposed_us:.0f} us of communication stay exposed though less would do"
+        where = f"{figures.run.exposed_us:.0f} us of communication are exposed, needlessly"
     else:
         where = f"{figures.run.exposed_us:.0f} us of communication cannot be hidden"
     return f"{where}; it is limited by {kind}"

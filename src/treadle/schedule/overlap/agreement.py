@@ -19,7 +19,7 @@ from treadle.ir.program import Collective, Program
 from treadle.ir.ranks import show_ranks
 
 
-class RanksDisagree(TreadleError):
+class RankOrderError(TreadleError):
     """COL008: two ranks would run their collectives in different orders."""
 
     exit_code = 1
@@ -85,7 +85,7 @@ def _digest(data: object) -> str:
 
 def _difference(
     group: str, mine: tuple[str, ...], theirs: tuple[str, ...], who: str, other: str
-) -> RanksDisagree:
+) -> RankOrderError:
     at = next(
         (k for k, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b),
         min(len(mine), len(theirs)),
@@ -95,4 +95,4 @@ def _difference(
         shown = [f"{k}: {row[k]}" for k in range(max(0, at - 1), min(len(row), at + 3))]
         notes.append(f"{name}: {'; '.join(shown) or 'nothing more'}")
     message = f"ranks order the collectives of group '{group}' differently from number {at} on"
-    return RanksDisagree(message, code="COL008", notes=notes)
+    return RankOrderError(message, code="COL008", notes=notes)

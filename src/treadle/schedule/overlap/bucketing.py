@@ -164,7 +164,7 @@ def bucket_collectives(program: Program, ctx: Ctx, cap: int | None = None) -> Pr
         return program
     graph = machine.tasks(program)
     order = merged_order(graph, buckets)
-    assert order is not None
+    assert order is not None, "buckets were kept only if there is an order"
     joined: dict[int, Operation] = {}
     for bucket in buckets:
         members = [op for m in bucket.members if isinstance(op := program.ops[m], Collective)]

@@ -46,7 +46,7 @@ class Limits:
     """A collective is taken as arrived this share of its time after it should have."""
 
 
-class Memory:
+class AliveBytes:
     """Bytes alive while an order grows: what was made and is still to be used."""
 
     def __init__(self, steps: Steps) -> None:
@@ -100,7 +100,7 @@ class _Maker:
         self.roles, self.graph, self.limits = roles, roles.graph, limits
         self.tasks, self.before = roles.graph.tasks, roles.graph.before
         self.given_profile = profile
-        self.memory = Memory(steps)
+        self.memory = AliveBytes(steps)
         self.steps = steps
         self.order: list[int] = []
         self.done = [False] * len(self.tasks)
@@ -134,7 +134,8 @@ class _Maker:
     def make(self) -> list[int]:
         """Place every task."""
         seen = 0
-        for self.at, task in enumerate(self.roles.spine):
+        for at, task in enumerate(self.roles.spine):
+            self.at = at
             if not self.done[task]:
                 self.finish(arrived_only=not self.is_tight)
                 self.begin_what_can(task)
@@ -201,9 +202,25 @@ class _Maker:
     def need(self, k: int) -> None:
         """Place a task with all that it must follow."""
         for one in self.missing(k) or ():
+            if self.tasks[one].kind is TaskKind.COLLECTIVE:
+                self.land_some(one)
             self.place(one)
             if self.tasks[one].kind is TaskKind.COLLECTIVE:
                 self.unbegun.remove(one)
+
+    def land_some(self, k: int) -> None:
+        """Wait for collectives, the oldest first, until one more may be under way."""
+        most = self.limits.in_flight
+        while most is not None and self.pending:
+            flying = sum(self.tasks[p].message_bytes for p in self.pending)
+            if flying + self.tasks[k].message_bytes <= most:
+                return
+            oldest = next(iter(self.pending))
+            waits = [w for w in self.roles.waits[oldest] if not self.done[w]]
+            if not waits:
+                return
+            for w in waits:
+                self.place(w)
 
     # -- collectives -----------------------------------------------------------------------
 
@@ -212,7 +229,11 @@ class _Maker:
         if self.is_tight:
             first_use, lacks = self.roles.first_use, self.lacks
             for k in [k for k in self.unbegun if first_use[k] == NEVER]:
-                if not lacks[k] and not self.done[k] and self.missing(k, self.may_come_along) is not None:
+                if (
+                    not lacks[k]
+                    and not self.done[k]
+                    and self.missing(k, self.may_come_along) is not None
+                ):
                     self.need(k)
                     self.finish(arrived_only=False)
             return

@@ -1,10 +1,10 @@
 """What each task is for: feeding a collective, using up what one delivered, or the rest.
 
-    feeders    lead to nothing but collectives (casts, copies, gradients of weights): they go where
-               the collective goes
-    spine      everything else that is no wait: it stays in the given order, and waits and
-               collectives are placed along it
-    finishers  need nothing but waits and lead to no spine (updates of parameters): they fill gaps
+feeders    lead to nothing but collectives (casts, copies, gradients of weights): they go where
+           the collective goes
+spine      everything else that is no wait: it stays in the given order, and waits and
+           collectives are placed along it
+finishers  need nothing but waits and lead to no spine (updates of parameters): they fill gaps
 """
 
 from __future__ import annotations

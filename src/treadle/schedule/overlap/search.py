@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from treadle.analysis.comm.bounds import Bound, bound_of
-from treadle.analysis.comm.simulate import Run, simulate
+from treadle.analysis.comm.bounds import MakespanBound, bound_of
+from treadle.analysis.comm.simulate import Run, most_in_flight, simulate
 from treadle.analysis.comm.tasks import TaskGraph
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps
+from treadle.schedule.overlap.anneal import LARGEST, annealed
 from treadle.schedule.overlap.list_schedule import Limits, list_schedule, tight_profile
 from treadle.schedule.overlap.local_search import improved
 from treadle.schedule.overlap.roles import Roles, roles_of
@@ -39,7 +40,7 @@ class FoundOverlap:
     order: tuple[int, ...]
     before: Run
     after: Run
-    bound: Bound
+    bound: MakespanBound
     """No order that keeps what this one keeps is done sooner."""
     peak_bytes: int
     budget: int
@@ -62,12 +63,12 @@ def find_overlap(
     before = simulate(graph)
     given_peak = peak_of(steps, given)
     allowed = max(budget, given_peak)
-    kept = _best(graph.with_order_kept(), steps, replace(asked, budget=allowed), given)
+    kept = _best(graph.with_order_kept(), steps, asked, given, allowed)
     bound = bound_of(graph.with_order_kept())
     loose = bound_of(graph)
     best, is_kept = kept, True
     if graph.kept and kept.makespan_us > loose.us * (1 + WORTH_REORDERING):
-        free = _best(graph, steps, replace(asked, budget=allowed), list(kept.order))
+        free = _best(graph, steps, asked, list(kept.order), allowed)
         if free.makespan_us < kept.makespan_us * (1 - WORTH_REORDERING):
             best, bound = free, loose
             is_kept = not _changes_places(graph, free)
@@ -82,13 +83,15 @@ def _changes_places(graph: TaskGraph, run: Run) -> bool:
     return any(place[a] > place[b] for a, b in graph.kept)
 
 
-def _best(graph: TaskGraph, steps: Steps, limits: Limits, given: list[int]) -> Run:
+def _best(graph: TaskGraph, steps: Steps, limits: Limits, given: list[int], budget: int) -> Run:
     """The earliest of the orders made that fits, improved."""
-    bound, budget = bound_of(graph).us, limits.budget
-    assert budget is not None
+    bound = bound_of(graph).us
     best = simulate(graph, given)
-    for order in _orders(roles_of(graph), steps, limits):
+    flying = max(limits.in_flight or 0, most_in_flight(graph, given))
+    for order in _orders(roles_of(graph), steps, limits, budget):
         run = simulate(graph, order)
+        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
+            continue
         if run.makespan_us < best.makespan_us * (1 - 1e-9):
             best = run
         if best.overlap(bound) >= GOOD_SHARE:
@@ -96,23 +99,26 @@ def _best(graph: TaskGraph, steps: Steps, limits: Limits, given: list[int]) -> R
     tries = max(40, TRIED_TASKS // max(1, len(graph.tasks)))
 
     def fits(order: list[int]) -> bool:
+        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
+            return False
         return peak_of(steps, order) <= budget
 
-    return simulate(graph, improved(graph, list(best.order), bound, fits, tries))
+    order = improved(graph, list(best.order), bound, fits, tries)
+    if len(order) <= LARGEST and simulate(graph, order).overlap(bound) < GOOD_SHARE:
+        order = annealed(graph, order, bound, fits)
+    return simulate(graph, order)
 
 
-def _orders(roles: Roles, steps: Steps, limits: Limits) -> Iterator[list[int]]:
+def _orders(roles: Roles, steps: Steps, limits: Limits, budget: int) -> Iterator[list[int]]:
     """Orders that fit, made with more and with less begun ahead."""
-    budget = limits.budget
-    assert budget is not None
     profile = tight_profile(roles, steps)
     for crowded, depth, margin in WAYS:
-        here = replace(limits, depth=depth, margin=margin, waits_if_crowded=crowded)
+        aim = budget
         for _ in range(TIGHTER):
+            here = replace(limits, budget=aim, depth=depth, margin=margin, waits_if_crowded=crowded)
             order = list_schedule(roles, steps, here, profile)
             over = peak_of(steps, order) - budget
             if over <= 0:
                 yield order
                 break
-            assert here.budget is not None
-            here = replace(here, budget=here.budget - over)
+            aim -= over
