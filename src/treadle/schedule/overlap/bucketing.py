@@ -210,7 +210,7 @@ def choose_buckets(program: Program, ctx: Ctx) -> Program:
     machine = machine_of(program, ctx.options)
     groups = GroupsAtWorld(program, machine.world)
     caps = {_cap(machine, groups, op) for op in program.ops if isinstance(op, Collective)}
-    best, best_us = program, overlap_of(program, ctx, machine).after.makespan_us
+    best, best_us = program, overlap_of(program, ctx, machine, thorough=False).after.makespan_us
     budget = budget_of(program, ctx)
     chosen: int | None = None
     for share in CAP_SHARES if caps else ():
@@ -219,7 +219,7 @@ def choose_buckets(program: Program, ctx: Ctx) -> Program:
         made = bucket_collectives(program, quiet, cap)
         if made is program:
             break
-        found = overlap_of(made, ctx, machine)
+        found = overlap_of(made, ctx, machine, thorough=False)
         us = found.after.makespan_us
         if found.peak_bytes <= budget and us < best_us * (1 - WORTH_BUCKETING):
             best, best_us, chosen = made, us, cap

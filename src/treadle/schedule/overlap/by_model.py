@@ -33,10 +33,12 @@ def order_by_model(program: Program, ctx: Ctx) -> Program:
     return program.with_ops(tuple([program.ops[k] for k in found.order]))
 
 
-def overlap_of(program: Program, ctx: Ctx, machine: CommMachine) -> FoundOverlap:
+def overlap_of(
+    program: Program, ctx: Ctx, machine: CommMachine, *, thorough: bool = True
+) -> FoundOverlap:
     """The order found for a program on a machine, within the memory that the context allows."""
-    steps = steps_of(program, ctx.options)
-    return find_overlap(machine.tasks(program), steps, budget_of(program, ctx))
+    steps, budget = steps_of(program, ctx.options), budget_of(program, ctx)
+    return find_overlap(machine.tasks(program), steps, budget, thorough=thorough)
 
 
 def budget_of(program: Program, ctx: Ctx) -> int:

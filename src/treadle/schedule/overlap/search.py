@@ -29,6 +29,9 @@ WAYS = ((False, 8, 0.5), (False, 2, 0.0), (True, 8, 0.5), (True, 2, 0.0))
 """Whether to wait if it is crowded, how many stand in line on a channel, the margin of waits."""
 GOOD_SHARE = 0.99
 """With this share of the possible overlap, no more orders are made."""
+GOOD_SHARE_OF_LARGE = 0.95
+LARGE = 1500
+"""Tasks from which on a program is content with less: each order takes long to make."""
 TIGHTER = 4
 """How often a budget is lowered by what an order was over it."""
 
@@ -55,20 +58,28 @@ class FoundOverlap:
 
 
 def find_overlap(
-    graph: TaskGraph, steps: Steps, budget: int, limits: Limits | None = None
+    graph: TaskGraph,
+    steps: Steps,
+    budget: int,
+    limits: Limits | None = None,
+    *,
+    thorough: bool = True,
 ) -> FoundOverlap:
-    """The best order found; never later than the given one, never over the budget for it."""
+    """The best order found; never later than the given one, never over the budget for it.
+
+    Not `thorough`: one order is made and not improved, to compare programs by.
+    """
     asked = limits or Limits()
     given = list(range(len(graph.tasks)))
     before = simulate(graph)
     given_peak = peak_of(steps, given)
     allowed = max(budget, given_peak)
-    kept = _best(graph.with_order_kept(), steps, asked, given, allowed)
+    kept = _best(graph.with_order_kept(), steps, asked, given, allowed, thorough)
     bound = bound_of(graph.with_order_kept())
     loose = bound_of(graph)
     best, is_kept = kept, True
-    if graph.kept and kept.makespan_us > loose.us * (1 + WORTH_REORDERING):
-        free = _best(graph, steps, asked, list(kept.order), allowed)
+    if thorough and graph.kept and kept.makespan_us > loose.us * (1 + WORTH_REORDERING):
+        free = _best(graph, steps, asked, list(kept.order), allowed, thorough)
         if free.makespan_us < kept.makespan_us * (1 - WORTH_REORDERING):
             best, bound = free, loose
             is_kept = not _changes_places(graph, free)
@@ -83,9 +94,12 @@ def _changes_places(graph: TaskGraph, run: Run) -> bool:
     return any(place[a] > place[b] for a, b in graph.kept)
 
 
-def _best(graph: TaskGraph, steps: Steps, limits: Limits, given: list[int], budget: int) -> Run:
+def _best(
+    graph: TaskGraph, steps: Steps, limits: Limits, given: list[int], budget: int, thorough: bool
+) -> Run:
     """The earliest of the orders made that fits, improved."""
     bound = bound_of(graph).us
+    good = GOOD_SHARE if len(graph.tasks) < LARGE else GOOD_SHARE_OF_LARGE
     best = simulate(graph, given)
     flying = max(limits.in_flight or 0, most_in_flight(graph, given))
     for order in _orders(roles_of(graph), steps, limits, budget):
@@ -94,8 +108,10 @@ def _best(graph: TaskGraph, steps: Steps, limits: Limits, given: list[int], budg
             continue
         if run.makespan_us < best.makespan_us * (1 - 1e-9):
             best = run
-        if best.overlap(bound) >= GOOD_SHARE:
+        if best.overlap(bound) >= good or not thorough:
             return best
+    if not thorough:
+        return best
     tries = max(40, TRIED_TASKS // max(1, len(graph.tasks)))
 
     def fits(order: list[int]) -> bool:
