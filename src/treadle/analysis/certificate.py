@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from treadle.analysis.deps import Dep, Dependences, dependences
+from treadle.analysis.deps import COLLECTIVES, Dep, Dependences, dependences
 from treadle.analysis.duplicates import equal_loops
 from treadle.core.errors import Violation
 from treadle.ir.effects import acts_by_itself, effects
-from treadle.ir.program import Nest, Program
+from treadle.ir.program import Collective, Nest, Program
 
 
 def border_changes(before: Program, after: Program) -> list[Violation]:
@@ -36,16 +36,27 @@ def loosened(before: Program, after: Program) -> list[Violation]:
     return [Violation("CERT006", what, "numerics") for what in words]
 
 
-def certify(before: Program, after: Program) -> list[Violation]:
-    """What `after` breaks of `before`; empty if every dependence is kept."""
+def certify(
+    before: Program, after: Program, *, collectives_may_move: bool = False
+) -> list[Violation]:
+    """What `after` breaks of `before`; empty if every dependence is kept.
+
+    With `collectives_may_move`, collectives of a group that do not depend on each other's data may
+    change places: a pass that does it must do the same on every rank.
+    """
     place = {op.name: k for k, op in enumerate(after.leaves)}
     for k, op in enumerate(after.leaves):
         if isinstance(op, Nest):
             place.update(dict.fromkeys(op.runs, k))
-    return [*_order_kept(before, place), *_values_kept(before, after, place)]
+        elif isinstance(op, Collective):
+            place.update(dict.fromkeys(op.sent_together, k))
+    order = _order_kept(before, place, collectives_may_move)
+    return [*order, *_values_kept(before, after, place)]
 
 
-def _order_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
+def _order_kept(
+    before: Program, place: dict[str, int], collectives_may_move: bool
+) -> Iterator[Violation]:
     """CERT001: of two dependent operations that are both there, the source still comes first.
 
     Also of two that depended through operations which are gone.
@@ -61,6 +72,8 @@ def _order_kept(before: Program, place: dict[str, int]) -> Iterator[Violation]:
             behind[target] = {s: None for sources in found for s in sources}
             continue
         for d in deps.into[target]:
+            if collectives_may_move and d.cause == COLLECTIVES:
+                continue
             for source in _still_there(d.source, at, behind):
                 other = at[source]
                 if other is not None and other > stands:

@@ -136,6 +136,27 @@ class Options:
         "TREADLE_COST_FILE",
     )
 
+    comm: str = _option(
+        "simple",
+        "how collectives are ordered: simple starts them early and waits late, in their order and"
+        " within the peak; model simulates them on `hardware` and looks for the shortest run",
+        OneOf("simple", "model"),
+        "TREADLE_COMM",
+    )
+    hardware: str | None = _option(
+        None,
+        "machines that ranks run on, for predicted communication: h100-8, h200-8, a100-8, b200-8,"
+        " pcie-8, gloo-8, several nodes as h100-8x16, or one that the calibration file adds; unset:"
+        " by the device",
+        AnyText("hardware"),
+        "TREADLE_HARDWARE",
+    )
+    world: int | None = _option(
+        None,
+        "ranks of the job, for predicted communication; unset: all that the hardware has",
+        WholeNumber(1, 1 << 20),
+        "TREADLE_WORLD",
+    )
     host: str = _option(
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"

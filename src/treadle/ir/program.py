@@ -24,6 +24,7 @@ from treadle.ir.body import Body, Literal
 from treadle.ir.loop_schedule import Step
 from treadle.ir.numerics import EXACT, Numerics
 from treadle.ir.parameters import KernelParameter
+from treadle.ir.ranks import RankGroup
 from treadle.ir.types import Buffer
 
 T = TypeVar("T")
@@ -113,6 +114,21 @@ class Collective(Call):
     """Starts communication within `group`; its results may be read after a Wait on them."""
 
     group: str = ""
+    ranks: tuple[int, ...] = ()
+    """Who is in the group, numbered as in the whole job; empty where that is not known."""
+
+    @property
+    def sent_together(self) -> tuple[str, ...]:
+        """The collectives that it stands for, if it sends several messages as one."""
+        names = dict(self.attrs).get("sends")
+        if not isinstance(names, tuple):
+            return ()
+        return tuple([str(n.value) for n in names if isinstance(n, Literal)])
+
+    @property
+    def rank_group(self) -> RankGroup | None:
+        """The group with its ranks; None if they are not known."""
+        return RankGroup(self.group, self.ranks) if self.ranks else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from treadle.ir.program import (
     Template,
     Wait,
 )
+from treadle.ir.ranks import RankGroup
 from treadle.ir.text_body import parse_body
 from treadle.ir.text_cursor import Cursor
 from treadle.ir.text_print import KEYWORDS, RESERVED, VERSION
@@ -36,6 +37,7 @@ from treadle.ir.text_schedule import parse_step
 from treadle.ir.types import Buffer, BufferKind, DType, Layout
 
 MAX_NESTING = 20
+MAX_RANKS = 1 << 20
 
 
 def parse_program(text: str, file: str = "<text>") -> Program:
@@ -287,6 +289,8 @@ class _ProgramReader:
         if kind is Collective:
             at.expect_word("group")
             common["group"] = at.string()
+            if at.take_word("ranks"):
+                common["ranks"] = self.ranks(common["group"])
         if kind is Template:
             if at.take_word("prologue"):
                 common["prologue_slots"] = at.names_in_parens("a buffer name")
@@ -294,6 +298,25 @@ class _ProgramReader:
         self.tail(common)
         at.end_line()
         return kind(**common)
+
+    def ranks(self, group: str) -> tuple[int, ...]:
+        """`0..7`, `0..24 by 8` or `(0, 3, 5)`."""
+        at = self.at
+        begin = at.at
+        if at.text.startswith("(", at.at):
+            found = at.in_parens(lambda: at.integer("a rank"))
+        else:
+            first = at.integer("the first rank")
+            at.expect("..")
+            last = at.integer("the last rank")
+            step = at.integer("the distance between ranks") if at.take_word("by") else 1
+            if step < 1 or last - first > MAX_RANKS * step:
+                raise at.error(f"at most {MAX_RANKS} ranks, a positive distance apart", begin)
+            found = tuple(range(first, last + 1, step))
+        try:
+            return RankGroup(group, found).ranks
+        except ValueError:
+            raise at.error("ranks of at least 0, each once", begin) from None
 
     def arg(self) -> Arg:
         at = self.at

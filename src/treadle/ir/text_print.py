@@ -48,6 +48,7 @@ from treadle.ir.program import (
     UserKernel,
     Wait,
 )
+from treadle.ir.ranks import show_ranks
 from treadle.ir.types import Buffer, BufferKind, row_major_strides
 
 VERSION = 1
@@ -229,6 +230,7 @@ def _show_call(op: Call) -> str:
         text += " effects"
     if isinstance(op, Collective):
         text += f" group {json.dumps(op.group)}"
+        text += f" ranks {show_ranks(op.ranks)}" if op.ranks else ""
     if isinstance(op, Template):
         if op.prologue_slots:
             text += f" prologue ({_names(op.prologue_slots)})"

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "what is in a file",
     "check": "read, print back, verify and re-derive; exit 1 on any difference",
     "schedule": "run the passes on a program; before and after",
+    "simulate": "a program with collectives on more and more ranks; where it stops scaling",
     "kernels": "the kernels of a program: nests, bytes, predicted time",
     "plan": "static memory plan: total, lower bound, gap",
     "export": "write a program as a TorchInductor dump",

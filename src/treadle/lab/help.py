@@ -14,6 +14,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "show": ("treadle show program.txt", "treadle show - --json < program.txt"),
     "check": ("treadle check program.txt dump.txt",),
     "schedule": ("treadle schedule program.txt -o scheduled.txt --policy memory",),
+    "simulate": ("treadle simulate fsdp.txt --hardware h100-8 --worlds 8,64,512",),
     "kernels": ("treadle kernels program.txt --target cpu",),
     "plan": ("treadle plan problem.csv --capacity 16MiB", "treadle plan program.txt --map"),
     "export": ("treadle export program.txt -o exported.txt --dialect 2.13",),

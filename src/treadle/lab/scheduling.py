@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
+from treadle.core.errors import UsageError
 from treadle.core.options import Options
+from treadle.core.sizes import parse_bytes
 from treadle.ir.change import devices_of, moved_to
 from treadle.ir.program import Program
 from treadle.lab.files import kind_of
+from treadle.schedule.overlap.bucketing import bucket_collectives, choose_buckets
 from treadle.schedule.pipeline import given_peak
 
 
@@ -28,6 +32,32 @@ def options_for(text: str, policy: str | None = None, accounting: str | None = N
     elif is_dump(text):
         changes["accounting"] = "dump"  # sizes of inputs are not in a dump
     return Options.from_env().with_(**changes)
+
+
+def add_comm_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments by which commands are told of collectives and the machine they run on."""
+    parser.add_argument("--comm", choices=("simple", "model"), help="how collectives are ordered")
+    parser.add_argument(
+        "--hardware", metavar="H", help="machines that ranks run on: h100-8, a100-8x16 ..."
+    )
+
+
+def comm_changes(args: argparse.Namespace) -> dict[str, object]:
+    """What the command line says of collectives, as options."""
+    named = {"comm": args.comm, "hardware": args.hardware, "world": getattr(args, "world", None)}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def in_buckets(program: Program, ctx: Ctx, size: str) -> Program:
+    """The program with small collectives sent together: up to a size, or as simulation says."""
+    if size == "auto":
+        return choose_buckets(program, ctx)
+    try:
+        cap = parse_bytes(size)
+    except ValueError:
+        message = f"--bucket cannot be '{size}': expected auto or bytes such as 25MiB"
+        raise UsageError(message, code="OPT002") from None
+    return bucket_collectives(program, ctx, cap)
 
 
 GPU = "cuda:0"

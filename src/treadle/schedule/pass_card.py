@@ -23,6 +23,8 @@ class Pass:
     """The stage whose rules hold after it."""
     only_after: str | None = None
     """Run only if the pass of this name changed the program."""
+    moves_collectives: bool = False
+    """Collectives of a group may change places: it decides the same on every rank."""
 
     @property
     def summary(self) -> str:

@@ -93,7 +93,10 @@ def _run_one(
         _print_line(number, step, program, new, seconds)
     _print_decisions(known, ctx)
     if changed:
-        bad = check(program, new, step.after, ctx.options.check, ctx.options.seed)
+        options, moves = ctx.options, step.moves_collectives
+        bad = check(
+            program, new, step.after, options.check, options.seed, collectives_may_move=moves
+        )
         if bad:
             raise _failed("PIPE001", number, step, program, new, ctx, passes, bad, None)
         _dump(number, step, new, ctx)
@@ -101,7 +104,13 @@ def _run_one(
 
 
 def check(
-    before: Program, after: Program, stage: Stage, level: int, seed: int = 0
+    before: Program,
+    after: Program,
+    stage: Stage,
+    level: int,
+    seed: int = 0,
+    *,
+    collectives_may_move: bool = False,
 ) -> list[Violation]:
     """What is wrong with `after`, looked at as closely as `level` says."""
     bad: list[Violation] = []
@@ -109,7 +118,7 @@ def check(
         bad = [*border_changes(before, after), *loosened(before, after), *violations(after, stage)]
         bad = bad or list(kernel_violations(after))
     if not bad and level >= 2:
-        bad = certify(before, after)
+        bad = certify(before, after, collectives_may_move=collectives_may_move)
         if not bad and parse_program(show_program(after)) != after:
             bad = [Violation("CERT003", "the text of the program reads back as another program")]
     if not bad and level >= 3:

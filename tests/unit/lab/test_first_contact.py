@@ -25,6 +25,7 @@ from treadle.lab.completion import SCRIPTS, describe
 from treadle.lab.demo_program import demo_program
 from treadle.lab.help import EXAMPLES
 from treadle.schedule.reproducer import write_reproducer
+from treadle.testing.fsdp_programs import fsdp_program
 
 PROBLEM = "id,lower,upper,size\na,0,2,4096\nb,1,3,8192\n"
 
@@ -41,6 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "program.txt").write_text(show_program(demo_program()))
     (tmp_path / "problem.csv").write_text(PROBLEM)
+    (tmp_path / "fsdp.txt").write_text(show_program(fsdp_program(1, 8, 256, 256)))
     assert main(["export", "program.txt", "-o", "dump.txt"]) == 0
     made = write_reproducer(str(tmp_path), demo_program(), ["drop-dead-ops"], Options(), "once")
     os.rename(made, tmp_path / "repro.pkg")

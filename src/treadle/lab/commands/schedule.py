@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from treadle.analysis.accounting import ACCOUNTINGS, Figures, figures
+from treadle.analysis.comm.machine import machine_of
 from treadle.core.options import Options
 from treadle.core.reading import read_text
 from treadle.core.writing import Outputs
@@ -15,6 +16,7 @@ from treadle.frontends.inductor_dump import unpacked
 from treadle.ir.effects import runs
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
+from treadle.lab.comm_report import chrome_trace, comm_data, comm_lines, has_collectives
 from treadle.lab.given_or_new import (
     ScheduleChoice,
     Worse,
@@ -27,7 +29,13 @@ from treadle.lab.given_or_new import (
 from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
-from treadle.lab.scheduling import context_for, options_for
+from treadle.lab.scheduling import (
+    add_comm_arguments,
+    comm_changes,
+    context_for,
+    in_buckets,
+    options_for,
+)
 from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.passes import KERNELS, PIPELINE
 from treadle.schedule.pipeline import run_pipeline
@@ -48,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="OUT may be the input")
     parser.add_argument("--journal", metavar="FILE", help="write the journal here")
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
+    add_comm_arguments(parser)
+    parser.add_argument("--world", type=int, metavar="N", help="ranks of the job")
+    parser.add_argument(
+        "--bucket", metavar="BYTES", help="send small collectives together, up to BYTES, or auto"
+    )
+    parser.add_argument("--trace", metavar="OUT", help="write lanes before and after as a trace")
     parser.add_argument(
         "--accounting",
         choices=sorted(ACCOUNTINGS),
@@ -58,14 +72,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Schedule the program and show what changed."""
     given, loaded = load_program(args.file)
-    paths = {"-o": args.out, "--save": args.save, "--journal": args.journal}
+    paths = {"-o": args.out, "--save": args.save, "--journal": args.journal, "--trace": args.trace}
     read = [*loaded.inputs, *([args.replay] if args.replay else [])]
     outputs = Outputs(paths, read, args.force)
-    options = options_for(loaded.text, args.policy, args.accounting)
+    options = options_for(loaded.text, args.policy, args.accounting).with_(**comm_changes(args))
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if loaded.is_dump else given
     ctx = context_for(program, options, given)
     start = time.perf_counter()
+    if args.bucket:
+        program = in_buckets(program, ctx, args.bucket)
     if args.replay:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
     else:
@@ -96,14 +112,31 @@ def run(args: argparse.Namespace) -> int:
     }
     worse = _worse(choice, given, program, options, data)
     data["worse"] = [each.to_json() for each in worse]
+    comm = _communication(args, parts, options, outputs)
+    data.update({"comm": comm} if comm else {})
     notes = [kept_line(choice)] if choice.kept_given else [each.line() for each in worse]
-    emit(args.json, data, [*_lines(counted, data), *notes])
+    said = comm_lines(comm, ["before", "after"]) if comm else ()
+    emit(args.json, data, [*_lines(counted, data), *said, *notes])
     outputs.write("-o", show_program(scheduled))
     if args.save:
         outputs.write("--save", schedule_of(program, scheduled).to_text())
     if args.journal:
         ctx.journal.write(args.journal)
     return 0
+
+
+def _communication(
+    args: argparse.Namespace, parts: dict[str, Program], options: Options, outputs: Outputs
+) -> dict[str, object]:
+    """Predicted communication before and after, if it was asked for and there is any."""
+    asked = args.comm or args.hardware or args.world or args.bucket or args.trace
+    if not asked or not has_collectives(parts["before"]):
+        return {}
+    machine = machine_of(parts["before"], options)
+    both = {word: parts[word] for word in ("before", "after")}
+    if args.trace:
+        outputs.write("--trace", chrome_trace(both, machine, options.accounting))
+    return comm_data(both, machine)
 
 
 def _worse(

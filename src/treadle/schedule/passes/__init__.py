@@ -38,7 +38,7 @@ SCHEDULING: tuple[Pass, ...] = (
     Pass("mix-orders", mix_orders, Stage.GROUPED),
     Pass("combine-launches", combine_launches, Stage.GROUPED),
     # The last word on the order: what comes after moves nothing.
-    Pass("order-collectives", order_collectives, Stage.GROUPED),
+    Pass("order-collectives", order_collectives, Stage.GROUPED, moves_collectives=True),
     Pass("name-kernels", name_kernels, Stage.GROUPED),
 )
 """What is decided: which operations are one kernel, and their order."""

@@ -4,6 +4,9 @@ before   a = f(x) ; c = gather(y) ; wait c ; b = g(a) ; use(b, c)
 after    c = gather(y) ; a = f(x) ; b = g(a) ; wait c ; use(b, c)
 keeps    the order of all collectives among themselves, the same on every rank; the peak
 
+Option `comm` says how. `model` simulates the program on given hardware and looks for the order that
+is done soonest (`overlap/by_model.py`). `simple`, below, needs no estimates.
+
 Two kinds of moves, to a fixpoint: a wait goes to just before its first user; a collective goes to
 just behind the last operation it needs, and what it needs is moved forward with it. A move that
 raises the peak is tried again half as far, then dropped. Only where no kernel at all runs between a
@@ -22,6 +25,7 @@ from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Collective, Group, MultiOutput, Nop, Operation, Program, Wait
 from treadle.schedule.board import Board
+from treadle.schedule.overlap.by_model import order_by_model
 from treadle.schedule.policy import policy_of
 
 ROUNDS = 32
@@ -42,6 +46,8 @@ def order_collectives(program: Program, ctx: Ctx) -> Program:
     flights = list(_flights(program))
     if not flights:
         return program
+    if ctx.options.comm == "model":
+        return order_by_model(program, ctx)
     order = Reorder(program, ctx)
     before = [order.between(f) for f in flights]
     for _ in range(ROUNDS):

@@ -34,6 +34,7 @@ from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.merge_products import merge_products
 from treadle.frontends.torch.lowering.origins import Provenance, source_line
+from treadle.frontends.torch.process_groups import agree_on_order
 from treadle.ir.numerics import EXACT, TORCH_ON_GPU
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
@@ -43,6 +44,7 @@ from treadle.runtime.hosts.torch_cpu import Runner
 from treadle.runtime.hosts.triton import build_triton_program
 from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
+from treadle.schedule.overlap.agreement import RankOrderError
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
@@ -156,6 +158,8 @@ def compile_graph(
                 f"graph '{kind.value}' cannot be compiled: {e}", code="TOR003"
             ) from e
         return _eager(gm, "TOR003", str(e))
+    except RankOrderError:
+        raise  # run by torch here and as compiled there, ranks would wait for each other
     except Exception as e:
         reason = _in_one_line(e)
         line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
@@ -198,6 +202,7 @@ def _build(
     )
     owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
     scheduled, compiled = _made(_ByText(lowered.program), settings.options)
+    agree_on_order(scheduled.program)
     blame = partial(blamed_places, provenance, compiled.program)
     runner = Runner(compiled, signature_of(lowered, owners), scheduled.ctx, blame)
     if kind is GraphKind.FORWARD:

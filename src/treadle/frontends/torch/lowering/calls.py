@@ -17,6 +17,7 @@ import torch
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.parts import Part, compiled_parts
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
+from treadle.frontends.torch.process_groups import ranks_of_group
 from treadle.index import Expr
 from treadle.ir.types import Buffer
 from treadle.runtime.hosts.torch_tensors import storage_key
@@ -151,7 +152,9 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     add = graph.builder.extern
     if _is_collective(node) and not any(is_object for _, _, is_object in call.results):
         graph.under_way.update(writes, mutates)
-        call.wait, add = wait_for, partial(graph.builder.collective, group=_group_of(node))
+        group = _group_of(node)
+        begins = partial(graph.builder.collective, group=group, ranks=ranks_of_group(group))
+        call.wait, add = wait_for, begins
     add(
         target_name(node.target),
         holes.args,

@@ -1,0 +1,140 @@
+"""Measured times of collectives: from a calibration file, or from a trace of torch's profiler.
+
+Between two measured sizes time is a straight line. Beyond them the model goes on, scaled so that
+it meets the nearest measurement.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+
+from treadle.analysis.comm.hardware import bad_calibration, calibration_of
+from treadle.core.reading import read_text
+
+KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "point_to_point")
+
+
+class MeasuredCollective(NamedTuple):
+    """One measurement: a kind, ranks, the whole message in bytes, microseconds."""
+
+    kind: str
+    ranks: int
+    message_bytes: int
+    us: float
+
+
+@dataclass(frozen=True)
+class MeasuredTimes:
+    """Measurements by kind and number of ranks, sizes ascending."""
+
+    rows: Mapping[tuple[str, int], tuple[tuple[int, float], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Iterable[MeasuredCollective]) -> MeasuredTimes:
+        """The median of what was measured for each kind, number of ranks and size."""
+        sizes: dict[tuple[str, int], dict[int, list[float]]] = {}
+        for one in found:
+            row = sizes.setdefault((one.kind, one.ranks), {})
+            row.setdefault(one.message_bytes, []).append(one.us)
+        return cls(
+            {
+                key: tuple((size, median(times)) for size, times in sorted(row.items()))
+                for key, row in sizes.items()
+            }
+        )
+
+    def us(
+        self, kind: str, ranks: int, message_bytes: int, model: Callable[[int], float]
+    ) -> float | None:
+        """The time of a message of this size; None if nothing like it was measured."""
+        row = self.rows.get((kind, ranks))
+        if row is None:
+            return None
+        at = bisect_left(row, (message_bytes, -1.0))
+        if at < len(row) and row[at][0] == message_bytes:
+            return row[at][1]
+        if 0 < at < len(row):
+            (low, before), (high, after) = row[at - 1], row[at]
+            return before + (after - before) * (message_bytes - low) / (high - low)
+        size, us = row[0] if at == 0 else row[-1]
+        known = model(size)
+        return us if known <= 0 else us * model(message_bytes) / known
+
+
+def read_measured(file: str) -> MeasuredTimes:
+    """The measurements under "collectives" in a calibration file; none if it has none."""
+    rows = calibration_of(file).get("collectives", [])
+    if not isinstance(rows, list):
+        raise bad_calibration(file, 'a list under "collectives"', type(rows).__name__)
+    return MeasuredTimes.of([_measured(file, number, row) for number, row in enumerate(rows)])
+
+
+def _measured(file: str, number: int, row: object) -> MeasuredCollective:
+    where = f'entry {number} of "collectives"'
+    if not isinstance(row, dict) or set(row) != {"kind", "ranks", "bytes", "us"}:
+        raise bad_calibration(file, f"kind, ranks, bytes and us in {where}", json.dumps(row)[:60])
+    if row["kind"] not in KINDS:
+        wanted = f"one of {', '.join(KINDS)} for the kind in {where}"
+        raise bad_calibration(file, wanted, json.dumps(row["kind"]))
+    for key in ("ranks", "bytes", "us"):
+        value = row[key]
+        whole = key == "us" or isinstance(value, int)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or not whole:
+            raise bad_calibration(file, f'a number for "{key}" in {where}', json.dumps(value))
+    return MeasuredCollective(row["kind"], row["ranks"], row["bytes"], float(row["us"]))
+
+
+ELEMENT_BYTES: Mapping[str, int] = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "long": 8, "int": 4, "byte": 1, "char": 1,
+    "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+"""How torch's profiler calls element types."""
+
+TRACED: Mapping[str, str] = {
+    "all_gather": "all_gather",
+    "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_reduce": "all_reduce",
+    "allreduce": "all_reduce",
+    "all_to_all": "all_to_all",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+}
+
+
+def measured_in_trace(file: str) -> MeasuredTimes:
+    """The collectives in a trace that torch's profiler exported (`export_chrome_trace`)."""
+    try:
+        data = json.loads(read_text(file, "COST001"))
+    except (ValueError, RecursionError) as e:
+        raise bad_calibration(file, "JSON", str(getattr(e, "msg", e))) from None
+    events = data.get("traceEvents") if isinstance(data, dict) else data
+    if not isinstance(events, list):
+        raise bad_calibration(file, 'a trace with "traceEvents"', type(data).__name__)
+    found = [one for event in events if (one := _traced(event)) is not None]
+    return MeasuredTimes.of(found)
+
+
+def _traced(event: Any) -> MeasuredCollective | None:
+    """The measurement in an event that says what was sent and how long it took, if it is one."""
+    about = event.get("args") if isinstance(event, dict) else None
+    if not isinstance(about, dict) or not isinstance(event.get("dur"), int | float):
+        return None
+    name = str(about.get("Collective name", "")).lower().lstrip("_")
+    kind = next((k for word, k in TRACED.items() if word in name), None)
+    ranks, element = about.get("Group size"), str(about.get("dtype", "")).lower()
+    numbers = [about.get("In msg nelems"), about.get("Out msg nelems")]
+    if kind is None or not isinstance(ranks, int) or element not in ELEMENT_BYTES:
+        return None
+    elements = [n for n in numbers if isinstance(n, int)]
+    if not elements:
+        return None
+    # The whole message is the larger side of a gather and of a scatter.
+    return MeasuredCollective(
+        kind, ranks, max(elements) * ELEMENT_BYTES[element], float(event["dur"])
+    )

@@ -1,0 +1,52 @@
+"""Process groups of torch.distributed: who is in one, and whether its ranks agree on their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from treadle.ir.program import Program
+from treadle.schedule.overlap.agreement import CollectiveOrder, collective_order
+
+
+def ranks_of_group(name: str) -> tuple[int, ...]:
+    """The ranks of the group that torch knows by a name, numbered as in the job; () if unknown."""
+    if not name or not dist.is_available() or not dist.is_initialized():
+        return ()
+    own: Any = dist.distributed_c10d
+    try:
+        return tuple(own.get_process_group_ranks(own._resolve_process_group(name)))
+    except (AttributeError, KeyError, LookupError, RuntimeError, ValueError):
+        return ()
+
+
+def agree_on_order(program: Program) -> None:
+    """Raise COL008 if another rank compiled the same collectives into another order.
+
+    Each rank leaves its order where the job keeps its addresses; the first one there is what the
+    others compare with. Nobody waits for anybody: a rank that compiles nothing is not missed.
+    """
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    order, rank = collective_order(program), dist.get_rank()
+    for group in order.groups:
+        mine = CollectiveOrder((group,))
+        known = _first_written(f"treadle/order/{mine.question}", rank, mine.to_text())
+        if known is not None:
+            who, theirs = known
+            mine.check_against(CollectiveOrder.parse(theirs), f"rank {rank}", f"rank {who}")
+
+
+def _first_written(key: str, rank: int, text: str) -> tuple[int, str] | None:
+    """Who wrote under a key first, and what; None where the job's store cannot tell."""
+    own: Any = dist.distributed_c10d
+    try:
+        store = own._get_default_store()
+        # The same graph compiled again is another question: options may have changed in between.
+        number = store.add(f"{key}/asked by {rank}", 1)
+        found = store.compare_set(f"{key}/{number}", "", f"{rank} {text}").decode()
+    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+        return None
+    who, _, theirs = found.partition(" ")
+    return (int(who), theirs) if who.isdecimal() else None

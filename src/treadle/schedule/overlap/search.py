@@ -1,0 +1,140 @@
+"""The order of a program in which communication hides best, and how close it is to any other's.
+
+Several orders are made (see `list_schedule`), the best that fits is improved, and the bound says
+how much sooner any order could be done: `share` is the part of the possible overlap that is had.
+Collectives of a group keep their order unless another one ends clearly sooner; then the order is
+new, but the same on every rank, because nothing here depends on anything but the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from treadle.analysis.comm.bounds import MakespanBound, bound_of
+from treadle.analysis.comm.simulate import Run, most_in_flight, simulate
+from treadle.analysis.comm.tasks import TaskGraph
+from treadle.schedule.ordering.measure import peak_of
+from treadle.schedule.ordering.steps import Steps
+from treadle.schedule.overlap.anneal import LARGEST, annealed
+from treadle.schedule.overlap.list_schedule import Limits, list_schedule, tight_profile
+from treadle.schedule.overlap.local_search import improved
+from treadle.schedule.overlap.roles import Roles, roles_of
+
+WORTH_REORDERING = 0.01
+"""The part of the time that must be won for collectives of a group to change places."""
+TRIED_TASKS = 200_000
+"""Tasks simulated by the local search, over all tries: large programs get fewer."""
+WAYS = ((False, 8, 0.5), (False, 2, 0.0), (True, 8, 0.5), (True, 2, 0.0))
+"""Whether to wait if it is crowded, how many stand in line on a channel, the margin of waits."""
+GOOD_SHARE = 0.99
+"""With this share of the possible overlap, no more orders are made."""
+GOOD_SHARE_OF_LARGE = 0.95
+LARGE = 1500
+"""Tasks from which on a program is content with less: each order takes long to make."""
+TIGHTER = 4
+"""How often a budget is lowered by what an order was over it."""
+
+
+@dataclass(frozen=True)
+class FoundOverlap:
+    """An order with its times before and after, and the bound."""
+
+    order: tuple[int, ...]
+    before: Run
+    after: Run
+    bound: MakespanBound
+    """No order that keeps what this one keeps is done sooner."""
+    peak_bytes: int
+    budget: int
+    """What the peak had to stay within; the given order's if that is higher."""
+    order_kept: bool
+    """Whether collectives of a group follow each other as they did."""
+
+    @property
+    def share(self) -> float:
+        """The part of the possible overlap that is had."""
+        return self.after.overlap(self.bound.us)
+
+
+def find_overlap(
+    graph: TaskGraph,
+    steps: Steps,
+    budget: int,
+    limits: Limits | None = None,
+    *,
+    thorough: bool = True,
+) -> FoundOverlap:
+    """The best order found; never later than the given one, never over the budget for it.
+
+    Not `thorough`: one order is made and not improved, to compare programs by.
+    """
+    asked = limits or Limits()
+    given = list(range(len(graph.tasks)))
+    before = simulate(graph)
+    given_peak = peak_of(steps, given)
+    allowed = max(budget, given_peak)
+    kept = _best(graph.with_order_kept(), steps, asked, given, allowed, thorough)
+    bound = bound_of(graph.with_order_kept())
+    loose = bound_of(graph)
+    best, is_kept = kept, True
+    if thorough and graph.kept and kept.makespan_us > loose.us * (1 + WORTH_REORDERING):
+        free = _best(graph, steps, asked, list(kept.order), allowed, thorough)
+        if free.makespan_us < kept.makespan_us * (1 - WORTH_REORDERING):
+            best, bound = free, loose
+            is_kept = not _changes_places(graph, free)
+    order = tuple(best.order)
+    after = simulate(graph, order)
+    peak = peak_of(steps, list(order))
+    return FoundOverlap(order, before, after, bound, peak, allowed, is_kept)
+
+
+def _changes_places(graph: TaskGraph, run: Run) -> bool:
+    place = {k: at for at, k in enumerate(run.order)}
+    return any(place[a] > place[b] for a, b in graph.kept)
+
+
+def _best(
+    graph: TaskGraph, steps: Steps, limits: Limits, given: list[int], budget: int, thorough: bool
+) -> Run:
+    """The earliest of the orders made that fits, improved."""
+    bound = bound_of(graph).us
+    good = GOOD_SHARE if len(graph.tasks) < LARGE else GOOD_SHARE_OF_LARGE
+    best = simulate(graph, given)
+    flying = max(limits.in_flight or 0, most_in_flight(graph, given))
+    for order in _orders(roles_of(graph), steps, limits, budget):
+        run = simulate(graph, order)
+        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
+            continue
+        if run.makespan_us < best.makespan_us * (1 - 1e-9):
+            best = run
+        if best.overlap(bound) >= good or not thorough:
+            return best
+    if not thorough:
+        return best
+    tries = max(40, TRIED_TASKS // max(1, len(graph.tasks)))
+
+    def fits(order: list[int]) -> bool:
+        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
+            return False
+        return peak_of(steps, order) <= budget
+
+    order = improved(graph, list(best.order), bound, fits, tries)
+    if len(order) <= LARGEST and simulate(graph, order).overlap(bound) < GOOD_SHARE:
+        order = annealed(graph, order, bound, fits)
+    return simulate(graph, order)
+
+
+def _orders(roles: Roles, steps: Steps, limits: Limits, budget: int) -> Iterator[list[int]]:
+    """Orders that fit, made with more and with less begun ahead."""
+    profile = tight_profile(roles, steps)
+    for crowded, depth, margin in WAYS:
+        aim = budget
+        for _ in range(TIGHTER):
+            here = replace(limits, budget=aim, depth=depth, margin=margin, waits_if_crowded=crowded)
+            order = list_schedule(roles, steps, here, profile)
+            over = peak_of(steps, order) - budget
+            if over <= 0:
+                yield order
+                break
+            aim -= over

@@ -1,0 +1,77 @@
+"""Real jobs of two ranks on gloo: losses and weights as in eager mode, collectives as steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+pytestmark = pytest.mark.torch
+WORKER = Path(__file__).parent / "distributed_worker.py"
+WORLD = 2
+
+
+def job(case: str, folder: Path) -> list[dict[str, Any]]:
+    """What every rank of a job says."""
+    store = folder / "store"
+    environment = {**os.environ, "TREADLE_CACHE_DIR": str(folder / "cache")}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), case, str(rank), str(WORLD), str(store)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(WORLD)
+    ]
+    said = []
+    try:
+        for one in ranks:
+            out, err = one.communicate(timeout=240)
+            assert one.returncode == 0, err[-3000:]
+            said.append(json.loads(out.strip().splitlines()[-1]))
+    finally:
+        for one in ranks:
+            if one.poll() is None:
+                one.kill()
+                one.wait()
+    return said
+
+
+@pytest.mark.parametrize("case", ["ddp", "fsdp2", "tp", "gathered", "modelled"])
+def test_two_ranks_train_as_in_eager_mode(case: str, tmp_path: Path) -> None:
+    for said in job(case, tmp_path):
+        assert said["graphs"] >= 2
+        assert said["found"] == pytest.approx(said["expected"], rel=1e-5)
+        assert said["weights_apart"] < 1e-5
+        if case in ("tp", "gathered", "modelled"):
+            # These are in the graph: begun and waited for as steps of their own.
+            assert said["collectives"]
+            assert said["waits"] >= len(said["collectives"])
+            assert said["ranks"] == [[0, 1]]
+        if case in ("gathered", "modelled"):
+            gathers = [t for t in said["collectives"] if "all_gather" in t]
+            scatters = [t for t in said["collectives"] if "reduce_scatter" in t]
+            assert len(gathers) >= 3
+            assert len(scatters) == 3
+
+
+def test_ranks_that_order_collectives_differently_are_told_instead_of_hanging(
+    tmp_path: Path,
+) -> None:
+    first, second = job("disagree", tmp_path)
+    assert first["error"] == ""
+    assert "COL008" in second["error"]
+    assert "rank 1: 0: gather of 16 bytes; 1: gather of 8 bytes" in second["error"]
+    assert "rank 0: 0: gather of 8 bytes; 1: gather of 16 bytes" in second["error"]

@@ -1,0 +1,155 @@
+"""What collectives cost: the published model, links by where ranks are, measured times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from treadle.analysis.comm.cost import CollectiveCosts, CollectiveKind, kind_of_collective
+from treadle.analysis.comm.hardware import HARDWARE, hardware_named, read_hardware
+from treadle.analysis.comm.measured import MeasuredTimes, measured_in_trace, read_measured
+from treadle.core.errors import InputError, UsageError
+from treadle.ir.ranks import RankGroup, show_ranks
+
+GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE
+SIZES = (512, 64 << 10, 1 << 20, 64 << 20)
+
+
+def ranks(count: int, step: int = 1) -> RankGroup:
+    return RankGroup("g", tuple(range(0, count * step, step)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "us"),
+    [
+        (REDUCE, 8, (15.010, 16.308, 35.924, 545.335)),
+        (GATHER, 8, (10.805, 11.454, 21.262, 276.868)),
+        (GATHER, 16, (23.348, 29.422, 118.977, 3204.533)),
+        (REDUCE, 64, (50.956, 84.005, 321.551, 5612.129)),
+    ],
+)
+def test_the_model_gives_the_figures_of_the_peer(
+    kind: CollectiveKind, count: int, us: tuple[float, ...]
+) -> None:
+    costs = CollectiveCosts(HARDWARE["a100-8"])
+    found = [costs.us(kind, size, ranks(count)) for size in SIZES]
+    assert found == pytest.approx(us, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(2, 10_890_000), (8, 64_350_000), (16, 78_643_200), (64, 90_288_000)]
+)
+def test_messages_that_fill_a_link_are_as_large_as_the_peer_says(count: int, size: int) -> None:
+    assert CollectiveCosts(HARDWARE["a100-8"]).saturation_bytes(GATHER, ranks(count)) == size
+
+
+def test_one_rank_sends_nothing_and_more_ranks_take_longer() -> None:
+    costs = CollectiveCosts(HARDWARE["h100-8"])
+    for kind in CollectiveKind:
+        assert costs.us(kind, 1 << 20, ranks(1)) == 0
+    for kind in (GATHER, REDUCE, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST):
+        times = [costs.us(kind, 1 << 26, ranks(n)) for n in (8, 16, 128, 1024)]
+        assert times == sorted(times)
+
+
+def test_the_link_depends_on_where_the_ranks_are() -> None:
+    hardware = HARDWARE["h100-8"]
+    assert hardware.link_of(ranks(8)).name == "nvlink"
+    assert hardware.link_of(ranks(2, 8)).name == "network"  # neighbours on different nodes
+    costs = CollectiveCosts(hardware)
+    assert costs.us(GATHER, 1 << 26, ranks(2, 8)) > costs.us(GATHER, 1 << 26, ranks(2))
+
+
+def test_a_reduction_of_large_messages_is_a_ring_and_of_small_ones_over_nodes_a_tree() -> None:
+    costs = CollectiveCosts(HARDWARE["h100-8"])
+    assert costs.estimate(REDUCE, 1 << 30, ranks(8)).algorithm == "ring"
+    assert costs.estimate(REDUCE, 512, ranks(512)).algorithm == "tree"
+
+
+def test_kinds_are_known_by_the_names_of_both_peers() -> None:
+    assert kind_of_collective("_c10d_functional.reduce_scatter_tensor.default").value == (
+        "reduce_scatter"
+    )
+    assert kind_of_collective("all-gather-start") is GATHER
+    assert kind_of_collective("torch.ops._c10d_functional.all_to_all_single").value == "all_to_all"
+
+
+def test_groups_grow_with_the_job_unless_they_fill_a_part_of_it() -> None:
+    whole, part, across = ranks(64), RankGroup("tp", tuple(range(8, 16))), ranks(8, 8)
+    assert whole.at_world(64, 512).size == 512
+    assert part.at_world(64, 512) == part
+    assert across.at_world(64, 512).ranks == tuple(range(0, 512, 8))
+    assert show_ranks(across.ranks) == "0..56 by 8"
+    assert show_ranks((0, 3, 5)) == "(0, 3, 5)"
+    with pytest.raises(ValueError, match="twice or below 0"):
+        RankGroup("g", (0, 0))
+
+
+def test_several_nodes_are_named_by_their_number() -> None:
+    assert hardware_named("h100-8x16").world == 128
+    with pytest.raises(UsageError, match="unknown hardware 'h1000-8'") as caught:
+        hardware_named("h1000-8")
+    assert caught.value.code == "COL007"
+    assert "h100-8" in str(caught.value)
+
+
+def calibration(folder: Path, **rest: object) -> str:
+    file = folder / "calibration.json"
+    file.write_text(json.dumps({"treadle_calibration": 1, **rest}))
+    return str(file)
+
+
+def test_a_calibration_file_describes_machines_and_measured_times(tmp_path: Path) -> None:
+    rows = [
+        {"kind": "all_gather", "ranks": 8, "bytes": 1000, "us": 10},
+        {"kind": "all_gather", "ranks": 8, "bytes": 3000, "us": 30},
+    ]
+    ours = {"like": "h100-8", "ranks_per_node": 4, "compute_slowdown": 0.1}
+    file = calibration(tmp_path, hardware={"ours": ours}, collectives=rows)
+    hardware = read_hardware(file)["ours"]
+    assert (hardware.ranks_per_node, hardware.node_gigabytes_per_second) == (4, 370)
+    costs = CollectiveCosts(hardware, read_measured(file))
+    assert [costs.us(GATHER, n, ranks(8)) for n in (1000, 2000, 3000)] == [10, 20, 30]
+    plain = CollectiveCosts(hardware)
+    assert costs.us(GATHER, 10**8, ranks(8)) == pytest.approx(
+        30 * plain.us(GATHER, 10**8, ranks(8)) / plain.us(GATHER, 3000, ranks(8))
+    )
+    assert costs.us(GATHER, 2000, ranks(4)) == plain.us(GATHER, 2000, ranks(4))
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        ({"hardware": []}, "an object under"),
+        ({"hardware": {"a": {"like": "b"}}}, '"like" with one of'),
+        ({"hardware": {"h100-8": {"ranks": 1}}}, "a field such as"),
+        ({"hardware": {"h100-8": {"ranks_per_node": 0}}}, "a whole number of at least 1"),
+        ({"hardware": {"h100-8": {"node_link": "rope"}}}, "one of nvlink, pcie"),
+        ({"collectives": {}}, "a list under"),
+        ({"collectives": [{"kind": "all_gather"}]}, "kind, ranks, bytes and us"),
+        ({"collectives": [{"kind": "x", "ranks": 1, "bytes": 1, "us": 1}]}, "one of all_gather"),
+    ],
+)
+def test_a_calibration_file_that_is_wrong_is_one_line(
+    rest: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    file = calibration(tmp_path, **rest)
+    read = read_hardware if "hardware" in rest else read_measured
+    with pytest.raises(InputError, match=words) as caught:
+        read(file)
+    assert caught.value.code == "COST001"
+
+
+def test_a_trace_of_the_profiler_is_measured_times(tmp_path: Path) -> None:
+    about = {"Collective name": "_allgather_base", "Group size": 8, "dtype": "BFloat16",
+             "In msg nelems": 100, "Out msg nelems": 800}  # fmt: skip
+    events = [{"ph": "X", "name": "ncclDevKernel", "dur": us, "args": about} for us in (10, 12, 50)]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": [*events, {"ph": "M", "name": "x"}]}))
+    measured = measured_in_trace(str(file))
+    assert measured == MeasuredTimes({("all_gather", 8): ((1600, 12.0),)})
+    file.write_text("{}")
+    with pytest.raises(InputError, match="traceEvents"):
+        measured_in_trace(str(file))
