@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "schedule": "run the passes on a program; before and after",
     "kernels": "the kernels of a program: nests, bytes, predicted time",
     "plan": "static memory plan: total, lower bound, gap",
+    "report": "one page with what was decided and why, to open in a browser",
     "export": "write a program as a TorchInductor dump",
     "why": "why one operation must follow another, and why two are (not) one kernel",
     "diff": "two schedules, programs or journals: what differs and what it cost",
