@@ -1,8 +1,9 @@
 // Puts the views together: navigation, search, and the view that the address names.
 
+const ORDER = ['overview', 'changes', 'peaks', 'kernels', 'graph', 'fusion', 'memory', 'passes', 'lanes', 'codes'];
+
 function first() {
-  for (const [name, view] of views) if (view.title && view.shown()) return name;
-  return null;
+  return ORDER.find(name => views.get(name).shown()) || null;
 }
 
 function show() {
@@ -19,10 +20,9 @@ function show() {
 }
 
 function navigation() {
-  const order = ['overview', 'changes', 'kernels', 'graph', 'fusion', 'memory', 'passes', 'lanes', 'codes'];
   document.getElementById('title').textContent = data.title;
   document.getElementById('title').title = data.title;
-  document.getElementById('views').append(...order.filter(name => views.has(name) && views.get(name).shown())
+  document.getElementById('views').append(...ORDER.filter(name => views.get(name).shown())
     .map(name => h('a', {href: '#' + name, 'data-view': name}, views.get(name).title)));
 }
 
