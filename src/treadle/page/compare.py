@@ -79,7 +79,7 @@ def compare(
 
 
 def changes_between(one: Counted, other: Counted) -> list[dict[str, Any]]:
-    """Every launch of both sides, those that share operations together, in the order of the first."""
+    """Every launch of both sides, those that share operations together, in order."""
     costs = [one.costs(), other.costs()]
     gone = set(moved(launches_of(one.program), launches_of(other.program)))
     rows = []
@@ -89,9 +89,7 @@ def changes_between(one: Counted, other: Counted) -> list[dict[str, Any]]:
     return rows
 
 
-def _components(
-    one: Program, other: Program
-) -> list[tuple[list[Operation], list[Operation]]]:
+def _components(one: Program, other: Program) -> list[tuple[list[Operation], list[Operation]]]:
     """Operations of both programs, in groups that share no leaf with one another."""
     home: dict[str, int] = {}
     parent: list[int] = []
@@ -153,7 +151,7 @@ def peak_rows(one: Program, other: Program, accounting: Accounting) -> dict[str,
         for side, peak in zip(sides, peaks, strict=True)
     ]  # fmt: skip
     blocks = [{r.storage: r.block for r in side.ranges()} for side in sides]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in dict.fromkeys((*live[0], *live[1])):
         sizes = [side.get(name, 0) for side in live]
         why = [_fate(name, blocks[k], live[k]) for k in (0, 1)]

@@ -30,6 +30,13 @@ def page(data: Mapping[str, Any]) -> str:
     return "".join(found)
 
 
+def data_in(text: str) -> dict[str, Any]:
+    """The data of a page; a JSONDecodeError for a text that is no page."""
+    _, _, rest = text.partition('<script type="application/json" id="data">')
+    found = json.loads(rest.partition("</script>")[0])
+    return found if isinstance(found, dict) else {}
+
+
 def script() -> str:
     """The script of the page, from its files."""
     return "\n".join(asset(name) for name in SCRIPTS)

@@ -61,8 +61,27 @@ def advice(
     run: PredictedRun,
 ) -> list[dict[str, Any]]:
     """What would improve the figures most, largest first within each figure, with a link."""
-    found = [*_refused(verdicts), *_held(memory), *_launches(story, kernels), *_exposed(run)]
+    found = [
+        *_refused(apart(verdicts, kernels)),
+        *_held(memory),
+        *_launches(story, kernels),
+        *_exposed(run),
+    ]
     return sorted(found, key=lambda row: -float(row["share"]))
+
+
+def apart(verdicts: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Refusals about two operations that are in different launches in the end, each pair once.
+
+    What was refused at first may have come together later, in another order or through a third.
+    """
+    home = {name: k for k, row in enumerate(kernels) for name in (row["name"], *row["ops"])}
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in verdicts:
+        places = {home.get(name, name) for name in row["ops"]}
+        if not row["ok"] and row["question"] in ABOUT_KERNELS and len(places) > 1:
+            found[(row["code"], *row["ops"])] = row
+    return list(found.values())
 
 
 def _refused(verdicts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -70,7 +89,7 @@ def _refused(verdicts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     left: dict[str, dict[str, Any]] = {}
     for row in verdicts:
         size = int(row["facts"].get("bytes", 0))
-        if row["ok"] or row["question"] not in ABOUT_KERNELS or not size:
+        if not size:
             continue
         one = left.setdefault(row["code"], {"count": 0, "bytes": 0, "us": 0.0})
         one["count"] += 1

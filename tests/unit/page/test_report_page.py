@@ -16,6 +16,7 @@ from treadle.ir.text import show_program
 from treadle.lab.cli import main
 from treadle.lab.demo_program import demo_program
 from treadle.page.html import SCRIPTS, page
+from treadle.page.overview import apart
 from treadle.page.report import head
 
 MANY = 10_000
@@ -149,7 +150,8 @@ def test_the_page_of_seed_001_is_small_and_draws_every_view(tmp_path: Path) -> N
     assert out.stat().st_size < FIVE_MEGABYTES
     seen = walked(out, *VIEWS, "#kernel?name=op946", "#fusion?code=FUS010", "?buf921", "?op1103")
     refused = [v for v in shown["verdicts"] if v["code"] == "FUS010"]
-    assert f"{len(refused)} fusions refused by FUS010" in seen["#overview"]
+    left = [v for v in apart(refused, shown["kernels"]) if v["facts"]["bytes"]]
+    assert f"{len(left)} fusions refused by FUS010" in seen["#overview"]
     peak = next(r["values"][-1] for r in shown["figures"]["rows"] if r["key"] == "peak_bytes")
     assert f"{peak:,}" in seen["#overview"]
     assert "%0 = load" in seen["#kernel?name=op946"]
@@ -255,3 +257,10 @@ def test_what_has_no_page_is_refused_in_one_line(
     out = str(tmp_path / "x.html")
     assert main(["report", str(table), "-o", out, "--dot", str(tmp_path / "g.dot")]) == 2
     assert "--dot needs a program" in capsys.readouterr().err
+
+
+def test_a_pair_that_came_together_later_is_not_left_on_the_table() -> None:
+    kernels = [{"name": "k0", "ops": ["a", "b"]}, {"name": "k1", "ops": ["c"]}]
+    refused = {"question": "fuse", "ok": False, "code": "FUS010", "facts": {"bytes": 8}}
+    rows = [{**refused, "ops": ["a", "b"]}, {**refused, "ops": ["a", "c"]}]
+    assert [row["ops"] for row in apart([*rows, *rows], kernels)] == [["a", "c"]]

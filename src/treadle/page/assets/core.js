@@ -2,7 +2,8 @@
 // The page: data in, DOM out. Nothing is loaded and nothing is sent.
 // Every view is a function from the words behind the # to an element.
 
-const data = JSON.parse(document.getElementById('data').textContent);
+const everything = JSON.parse(document.getElementById('data').textContent);
+let data = everything; // of a model with several graphs: the one that is shown
 const views = new Map(); // name -> {title, draw, shown}
 
 // An element: h('td', {class: 'n'}, 'text', child).
@@ -56,15 +57,22 @@ function inUnit(value, unit) {
 const kernelOf = new Map();  // operation or launch -> number of its row
 const makers = new Map();    // buffer -> rows that write it
 const readers = new Map();   // buffer -> rows that read it
-(data.kernels || []).forEach((row, k) => {
-  kernelOf.set(row.name, k);
-  for (const name of row.ops) if (!kernelOf.has(name)) kernelOf.set(name, k);
-  for (const name of row.writes) push(makers, name, k);
-  for (const name of row.reads) push(readers, name, k);
-});
-const into = (data.kernels || []).map(() => []);
-const outOf = (data.kernels || []).map(() => []);
-(data.edges || []).forEach(([a, b, names]) => { outOf[a].push([b, names]); into[b].push([a, names]); });
+let into = [], outOf = [];   // by row: [other row, buffers]
+
+// Show one of the graphs of a model, or the only thing there is.
+function use(graph) {
+  data = everything.graphs ? everything.graphs[graph] || {title: everything.title} : everything;
+  for (const map of [kernelOf, makers, readers]) map.clear();
+  (data.kernels || []).forEach((row, k) => {
+    kernelOf.set(row.name, k);
+    for (const name of row.ops) if (!kernelOf.has(name)) kernelOf.set(name, k);
+    for (const name of row.writes) push(makers, name, k);
+    for (const name of row.reads) push(readers, name, k);
+  });
+  into = (data.kernels || []).map(() => []);
+  outOf = (data.kernels || []).map(() => []);
+  (data.edges || []).forEach(([a, b, names]) => { outOf[a].push([b, names]); into[b].push([a, names]); });
+}
 
 function push(map, key, value) {
   const list = map.get(key);

@@ -20,11 +20,18 @@ function show() {
 }
 
 function navigation() {
-  document.getElementById('title').textContent = data.title;
-  document.getElementById('title').title = data.title;
-  document.getElementById('views').append(...ORDER.filter(name => views.get(name).shown())
+  const title = document.getElementById('title');
+  title.textContent = everything.title;
+  title.setAttribute('title', everything.title);
+  const graphs = everything.graphs || [];
+  const choice = graphs.length < 2 ? null : h('select', {'aria-label': 'graph', onchange: event => {
+    use(Number(event.target.value)); known = null; navigation(); location.hash = ''; show(); }},
+    graphs.map((one, k) => h('option', {value: k, selected: one === data}, 'graph ' + (k + 1) + ', ' + one.title)));
+  document.getElementById('views').replaceChildren(...(choice ? [choice] : []), ...ORDER.filter(name => views.get(name).shown())
     .map(name => h('a', {href: '#' + name, 'data-view': name}, views.get(name).title)));
 }
+
+let known = null; // what can be found, made when first asked for
 
 // Everything that has a name, with where it leads.
 function index() {
@@ -48,7 +55,6 @@ function index() {
 
 function searching() {
   const field = document.getElementById('search'), hits = document.getElementById('hits');
-  let known = null;
   const links = () => [...hits.querySelectorAll('a')];
   field.addEventListener('input', () => {
     known = known || index();
@@ -81,6 +87,7 @@ function searching() {
 }
 
 document.getElementById('skip').addEventListener('click', event => { event.preventDefault(); document.getElementById('main').focus(); });
+use(Number(place().words.g) || 0);
 navigation();
 searching();
 addEventListener('hashchange', () => { show(); document.getElementById('main').focus({preventScroll: true}); scrollTo(0, 0); });
