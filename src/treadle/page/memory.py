@@ -25,8 +25,8 @@ def map_of_program(planned: PlannedProgram, label: str, lines_from: Program) -> 
     blocks = [
         {
             **_block(block, plan),
-            "made_by": steps[block.lower] if block.lower < len(steps) else None,
-            "last_use": _last(block.upper, steps),
+            "made_by": steps[block.lower],
+            "last_use": None if block.name in outputs else steps[block.upper - 1],
             "lines": lines.get(block.name, []),
             "output": block.name in outputs,
         }
@@ -130,10 +130,6 @@ def _spans(problem: Problem) -> dict[str, tuple[int, int]]:
         block.name: (block.lower, block.upper) if block.group is None else chains[block.group]
         for block in problem.blocks
     }
-
-
-def _last(upper: int, steps: Sequence[str]) -> str | None:
-    return steps[upper - 1] if upper <= len(steps) else None
 
 
 def _lines(program: Program, known: Program) -> dict[str, list[str]]:

@@ -82,7 +82,7 @@ def _allocations(
             bases[place.pool][0] + place.offset,
             max(b.size for b in blocks),
             first.lower,
-            upper if upper <= len(steps) else None,
+            None if names[-1] in planned.of.outputs else upper,
             _frames(names, steps[first.lower] if first.lower < len(steps) else "", lines),
         )
     number = {name: k for k, name in reversed(list(enumerate(steps)))}

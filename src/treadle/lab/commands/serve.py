@@ -1,4 +1,4 @@
-"""`treadle serve DIR`: the files of a folder as pages, on this machine only, until it is stopped."""
+"""`treadle serve DIR`: the files of a folder as pages, on this machine only, until stopped."""
 
 from __future__ import annotations
 
