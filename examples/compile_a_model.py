@@ -6,6 +6,7 @@ python examples/compile_a_model.py
 from __future__ import annotations
 
 import torch
+
 import treadle.torch  # noqa: F401 - not needed where Treadle is installed
 
 

@@ -85,7 +85,10 @@ def changes_between(one: Counted, other: Counted) -> list[dict[str, Any]]:
     rows = []
     for left, right in _components(one.program, other.program):
         mine, theirs = _side(left, costs[0]), _side(right, costs[1])
-        rows.append({"what": _kind(left, right, gone), "a": mine, "b": theirs})
+        kind = _kind(left, right, gone)
+        if kind in ("same", "moved") and mine["bytes"] != theirs["bytes"]:
+            kind = "rewritten"
+        rows.append({"what": kind, "a": mine, "b": theirs})
     return rows
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from treadle.analysis.accounting import LAUNCHLESS, figures
-from treadle.ir.effects import runs
+from treadle.analysis.accounting import figures
 from treadle.ir.program import Program
 from treadle.page.kernels import operations_of
 from treadle.page.story import ScheduleStory
@@ -48,18 +47,20 @@ def changes(before: Program, after: Program) -> dict[str, Any]:
         "added": [name for name in new_ops if name not in old_ops],
         "rewritten": [name for name in same if new_leaves[name] != old_leaves[name]],
         "moved": moved(old, new),
+        "remade": _remade(before, after),
         "buffers": len(after.buffers) - len(before.buffers),
     }
+
+
+def _remade(before: Program, after: Program) -> list[str]:
+    """Launches of another name or form than before: kernels for groups, stated parameters."""
+    known = {op.name: op for op in before.ops}
+    return [op.name for op in after.ops if known.get(op.name) != op]
 
 
 def launches_of(program: Program) -> list[tuple[str, ...]]:
     """The operations of each launch and call, in order."""
     return [tuple(operations_of(op)) for op in program.ops if op.leaves]
-
-
-def launch_count(program: Program) -> int:
-    """Launches and calls, as every command counts them."""
-    return sum(runs(op) and not isinstance(op, LAUNCHLESS) for op in program.ops)
 
 
 def moved(old: Sequence[tuple[str, ...]], new: Sequence[tuple[str, ...]]) -> list[str]:

@@ -11,7 +11,7 @@ from treadle.ir.text import show_program
 from treadle.lab.cli import main
 from treadle.lab.demo_program import demo_program
 
-KINDS = {"same", "moved", "fused", "split", "regrouped", "only in A", "only in B",
+KINDS = {"same", "moved", "rewritten", "fused", "split", "regrouped", "only in A", "only in B",
          "fewer operations", "more operations"}  # fmt: skip
 
 
@@ -48,6 +48,8 @@ def test_every_launch_is_in_exactly_one_change(tmp_path: Path) -> None:
     for which in "ab":
         names = [name for row in shown["changes"] for name in row[which]["names"]]
         assert len(names) == len(set(names))
+    stayed = [row for row in shown["changes"] if row["what"] in ("same", "moved")]
+    assert all(row["a"]["bytes"] == row["b"]["bytes"] for row in stayed)
     fused = [row for row in shown["changes"] if row["what"] == "fused"]
     assert all(len(row["a"]["names"]) > 1 == len(row["b"]["names"]) for row in fused)
 

@@ -202,16 +202,38 @@ def test_ten_thousand_operations_are_shown(tmp_path: Path) -> None:
     seen = walked(out, *VIEWS, "?op9999")
     assert seen["#kernels rows"] < 1000  # as many as one can read
     assert seen["?op9999 leads to"].startswith("#kernel?name=")
+    opened = in_browser(out, "op9999")
+    assert opened["errors"] == []
+    assert opened["ready_ms"] < 6000
 
 
-@pytest.mark.parametrize("place", VIEWS)
+@pytest.mark.parametrize(
+    ("number", "word", "leads_to"),
+    [
+        ("demo", "probs", "#memory?block=probs"),
+        ("000", "op44", "#kernel?name="),
+        ("001", "buf921", "#memory?block=buf921"),
+        ("002", "XLA", ""),
+        ("003", "op2", "#kernel?name=op2"),
+    ],
+)
 def test_a_browser_shows_the_page_without_a_word_on_the_console(
-    place: str, tmp_path: Path, demo: Path
+    number: str, word: str, leads_to: str, tmp_path: Path, demo: Path
 ) -> None:
-    report(demo, tmp_path / "out.html")
-    document = in_browser(tmp_path / "out.html", place)
-    assert "<h2>" in document
-    assert 'aria-current="page"' in document
+    out = tmp_path / "out.html"
+    report(demo if number == "demo" else seed(number), out, "--only")
+    seen = in_browser(out, word)
+    assert seen["errors"] == []
+    assert seen["requests"] == []
+    assert seen["ready_ms"] < 3000
+    assert seen["schemes"]["light"] != seen["schemes"]["dark"]
+    assert all(length > 50 for length in seen["views"].values())
+    assert seen["painted"]
+    assert seen["tip"]
+    assert seen["focused"] == "search"  # the key / leads there
+    assert set(seen["tabbed"]) & {"A", "INPUT", "BUTTON"}
+    if leads_to:
+        assert seen["found"].startswith(leads_to)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -211,8 +211,16 @@ function wholeGraph(middle) {
     else return;
     event.preventDefault();
   });
+  const fit = () => {
+    const wide = most(spots.map(p => p.x)) + 140, tall = most(spots.map(p => p.y)) + 40;
+    view.scale = Math.max(0.02, Math.min(1, canvas.clientWidth / wide, 560 / tall));
+    view.x = view.y = 10;
+    draw();
+  };
   drawn(canvas, () => { centre(); draw(); });
-  return h('div', {}, h('p', {class: 'dim'}, 'drag to move, wheel to zoom; keys: left and right follow data, up and down the schedule, + and - zoom, Enter opens'), canvas);
+  return h('div', {}, h('div', {class: 'bar'}, h('button', {type: 'button', onclick: fit}, 'whole'),
+    h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoom(1.25, canvas.clientWidth / 2, 280)}, '+'),
+    h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(0.8, canvas.clientWidth / 2, 280)}, '-')), h('p', {class: 'dim'}, 'drag to move, wheel to zoom; keys: left and right follow data, up and down the schedule, + and - zoom, Enter opens'), canvas);
 }
 
 // A pen for a canvas at the screen's own resolution; null while it has no room.

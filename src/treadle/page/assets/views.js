@@ -70,8 +70,9 @@ function kernelView(words) {
   const row = data.kernels[kernelOf.get(words.name)];
   if (!row) return h('section', {}, h('h2', {}, 'No launch ' + words.name), h('p', {}, h('a', {href: '#kernels'}, 'all launches')));
   const k = kernelOf.get(row.name), step = j => data.kernels[j] ? h('a', {href: address('kernel', {name: data.kernels[j].name})}, data.kernels[j].name) : 'none';
-  const users = name => [...new Set([...(makers.get(name) || []), ...(readers.get(name) || [])])].filter(j => j !== k).map(j => data.kernels[j].name);
-  const buffers = names => names.map(name => h('div', {}, bufferLink(name), h('span', {class: 'dim'}, ' with '), listed(users(name), kernelLink, 4)));
+  const beside = name => [...into[k], ...outOf[k]].filter(([, names]) => names.includes(name)).map(([j]) => j);
+  const users = name => [...new Set([...(makers.get(name) || []), ...(readers.get(name) || []), ...beside(name)])].filter(j => j !== k).sort((a, b) => a - b).map(j => data.kernels[j].name);
+  const buffers = names => names.map(name => h('div', {}, bufferLink(name), users(name).length ? [h('span', {class: 'dim'}, ' with '), listed(users(name), kernelLink, 4)] : h('span', {class: 'dim'}, ' of the caller')));
   const about = (data.verdicts || []).filter(v => v.ops.some(name => row.ops.includes(name) || name === row.name));
   const panes = [
     pane('Loops', row.ir, 'ir'),
@@ -209,7 +210,7 @@ function verdictTable(rows, options) {
 // ------------------------------------------------------------------------------ passes
 
 function passesView() {
-  const names = {fused: 'joined', split: 'taken apart', dropped: 'dropped', added: 'made', rewritten: 'rewritten', moved: 'moved'};
+  const names = {fused: 'joined', split: 'taken apart', dropped: 'dropped', added: 'made', rewritten: 'rewritten', moved: 'moved', remade: 'launches of another name or form'};
   const groups = (list, shown = 40) => h('ul', {}, list.slice(0, shown).map(ops => h('li', {}, listed(ops, kernelLink, 16))), list.length > shown ? h('li', {}, 'and ' + (list.length - shown) + ' more') : null);
   const body = (key, list) => Array.isArray(list[0]) ? groups(list) : h('p', {}, listed(list, kernelLink, 30));
   let last = null;
