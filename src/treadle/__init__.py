@@ -3,6 +3,7 @@
     treadle.compile(model)          torch.compile with this backend, and a memory report
     treadle.plan(model, *inputs)    the memory it will need, without running it
     treadle.explain(model, *inputs) kernels, bytes, calls, refused fusions, graph breaks
+    treadle.report(model, *inputs)  all of it as one page to open in a browser
     treadle.memory_of(compiled)     the memory of what treadle.compile gave
 
 These need torch, which is imported when one of them is first asked for and not before.
@@ -13,12 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.frontends.torch.report.live_page import report
     from treadle.frontends.torch.report.model import compile, explain, memory_of, plan
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compile", "explain", "memory_of", "plan"]
+__all__ = ["__version__", "compile", "explain", "memory_of", "plan", "report"]
 
-FROM_TORCH = ("compile", "explain", "memory_of", "plan")
+FROM_TORCH = ("compile", "explain", "memory_of", "plan", "report")
 
 
 def __dir__() -> list[str]:
@@ -28,6 +30,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in FROM_TORCH:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
-    from treadle.frontends.torch.report import model
+    from treadle.frontends.torch.report import live_page, model
 
-    return getattr(model, name)
+    return getattr(live_page if name == "report" else model, name)

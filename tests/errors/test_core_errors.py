@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
 OPT001: unknown option 'chek'
   did you mean: check
   known options: accounting, cache_dir, cache_limit, cc, check, code, cost_file, debug, dump, \
-dump_pass, explain, host, memory_limit, numerics, policy, seed, stop_after, strict, target
+dump_pass, explain, host, memory_limit, numerics, policy, report, seed, stop_after, strict, target
   read more: treadle explain OPT001""",
     ),
     "a_variable_that_is_not_a_number": (

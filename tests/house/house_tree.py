@@ -22,6 +22,7 @@ LAYERS = (
     "schedule",
     "codegen",
     "runtime",
+    "page",
     "frontends",
     "lab",
 )

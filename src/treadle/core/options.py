@@ -178,6 +178,12 @@ class Options:
         Flag(),
         "TREADLE_RECORD",
     )
+    report: str | None = _option(
+        None,
+        "file that receives a page with what was decided about each graph of torch's, and why",
+        AnyText("a file"),
+        "TREADLE_REPORT",
+    )
     cc: str | None = _option(
         None,
         "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",

@@ -40,12 +40,16 @@ class Outputs:
 
     def write(self, option: str, text: str) -> None:
         """Write `text` where the option says; nothing if it was not given."""
+        self.write_bytes(option, text.encode("utf-8"))
+
+    def write_bytes(self, option: str, content: bytes) -> None:
+        """Write bytes where the option says; nothing if it was not given."""
         path = self.paths.get(option)
         if path is None:
             return
         try:
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with open(path, "wb") as file:
+                file.write(content)
         except OSError as e:
             raise unwritable(path, e) from None
 

@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "a program with collectives on more and more ranks; where it stops scaling",
     "kernels": "the kernels of a program: nests, bytes, predicted time",
     "plan": "static memory plan: total, lower bound, gap",
+    "report": "one page with what was decided and why, to open in a browser",
+    "serve": "the files of a folder as pages, on this machine only",
     "export": "write a program as a TorchInductor dump",
     "why": "why one operation must follow another, and why two are (not) one kernel",
     "diff": "two schedules, programs or journals: what differs and what it cost",

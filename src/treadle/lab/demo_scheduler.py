@@ -12,12 +12,17 @@ from treadle.analysis.liveness import Liveness, LiveRange
 from treadle.core.codes import load_codes
 from treadle.core.context import Ctx, journal_for
 from treadle.core.options import Options
+from treadle.core.writing import Outputs
 from treadle.ir.program import Loop, Program
 from treadle.ir.spec import verify
 from treadle.ir.text import parse_program, show_program
 from treadle.lab.demo_program import COLUMNS, EPSILON, RATE, ROWS, demo_program
 from treadle.lab.output import emit, human_bytes, table
+from treadle.lab.scheduling import context_for
 from treadle.lab.summary import summarise
+from treadle.page.html import page
+from treadle.page.report import report_of_story
+from treadle.page.story import tell
 from treadle.schedule.pipeline import run_pipeline
 
 TOLERANCE = 1e-6
@@ -48,6 +53,11 @@ def run(args: argparse.Namespace, why: str | None = None) -> int:
         *_lines(program, scheduled, errors),
     ]
     lines.append(f"{'all results agree' if ok else 'RESULTS DIFFER'}; {seconds:.2f} s")
+    if args.out:
+        outputs = Outputs({"-o": args.out}, ())
+        context = context_for(program, options, program)
+        outputs.write("-o", page(report_of_story(tell(program, program, context, "demo"))))
+        lines.append(f"wrote {args.out}")
     emit(args.json, data, lines)
     return 0 if ok else 1
 

@@ -45,6 +45,12 @@ def run(args: argparse.Namespace) -> int:
     lines = [f"a small language model: {sizes.describe()}; threads: {args.threads}", ""]
     lines += [*lines_of(rows), ""]
     lines.append(f"{_verdict(wrong)}; {seconds:.1f} s")
+    if args.out:
+        from treadle.frontends.torch.demo.measure import demo_page
+
+        demo_page(sizes, args.out)
+        data["page"] = args.out
+        lines.append(f"wrote {args.out}")
     emit(args.json, data, lines)
     return 1 if wrong else 0
 

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 
 from treadle.analysis.accounting import Accounting, Figures, figures
 from treadle.core.codes import explain, parse_page
-from treadle.core.journal import Journal
 from treadle.ir.program import Program
 from treadle.schedule.choose import MEMORY_CODES
 from treadle.schedule.policy import Policy, policy_named
@@ -105,27 +104,6 @@ def kept_line(choice: ScheduleChoice) -> str:
         for name in choice.worse()
     ]
     return f"the file's own schedule is kept: the one found is nowhere better ({', '.join(parts)})"
-
-
-def refusals_in(journal: Journal) -> dict[str, dict[str, int]]:
-    """How often each rule refused, and the bytes that it left on the table."""
-    found: dict[str, dict[str, int]] = {}
-    for event in journal.events("verdict"):
-        if not event["ok"]:
-            row = found.setdefault(event["code"], {"count": 0, "bytes": 0})
-            row["count"] += 1
-            row["bytes"] += int(event["facts"].get("bytes", 0))
-    return dict(sorted(found.items()))
-
-
-def traded_in(journal: Journal) -> dict[str, int]:
-    """What fusions paid with memory: how many, by how much the peak rose, the bytes not moved."""
-    paid = [e["facts"] for e in journal.events("verdict") if e["ok"] and e["facts"].get("paid")]
-    return {
-        "fusions": len(paid),
-        "peak_bytes": sum(int(f["paid"]) for f in paid),
-        "saved_bytes": sum(int(f.get("bytes", 0)) for f in paid),
-    }
 
 
 def explain_worse(

@@ -17,6 +17,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "simulate": ("treadle simulate fsdp.txt --hardware h100-8 --worlds 8,64,512",),
     "kernels": ("treadle kernels program.txt --target cpu",),
     "plan": ("treadle plan problem.csv --capacity 16MiB", "treadle plan program.txt --map"),
+    "report": ("treadle report program.txt -o out.html",),
+    "serve": ("treadle serve . --check",),
     "export": ("treadle export program.txt -o exported.txt --dialect 2.13",),
     "why": ("treadle why program.txt norm_scale norm_apply",),
     "diff": ("treadle diff program.txt scheduled.txt",),

@@ -28,6 +28,7 @@ VARIABLES = {
     "TREADLE_MEMORY_LIMIT": ("memory_limit", "1000", 1000),
     "TREADLE_CACHE_DIR": ("cache_dir", "kernels", "kernels"),
     "TREADLE_CACHE_LIMIT": ("cache_limit", "2MiB", 2 << 20),
+    "TREADLE_REPORT": ("report", "out.html", "out.html"),
     "CC": ("cc", "clang", "clang"),
 }
 
@@ -53,6 +54,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "hardware": None,
         "world": None,
         "memory_limit": None,
+        "report": None,
         "explain": False,
         "seed": 0,
         "target": None,

@@ -13,7 +13,7 @@ from treadle.core.options import Options
 from treadle.core.verdict import yes
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Program
-from treadle.lab.given_or_new import traded_in
+from treadle.page.verdicts import traded_in
 from treadle.schedule.board import Board
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.profit import worth_in_memory

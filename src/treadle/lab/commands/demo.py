@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--program", action="store_true", help="the scheduler on a small program, without torch"
     )
+    parser.add_argument("-o", dest="out", metavar="OUT", help="write the page of the demo here")
     parser.add_argument("--text", action="store_true", help="with --program: print it as well")
 
 

@@ -10,10 +10,15 @@ from dataclasses import asdict
 from treadle.analysis.accounting import ACCOUNTINGS, figures
 from treadle.core.errors import UsageError
 from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.core.writing import Outputs
 from treadle.ir.program import Program
 from treadle.lab.help import COMPARED_FILE
 from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, table
+from treadle.lab.reporting import title_of
+from treadle.page.compare import compare
+from treadle.page.html import page
 
 SHOWN = 12
 FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
@@ -23,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `diff`."""
     parser.add_argument("first", metavar="A", help=COMPARED_FILE)
     parser.add_argument("second", metavar="B", help="another file of the same kind")
+    parser.add_argument("-o", dest="out", metavar="OUT", help="write a page with all of it here")
+    parser.add_argument("--force", action="store_true", help="OUT may be an input")
     parser.add_argument(
         "--accounting", choices=sorted(ACCOUNTINGS), default="dump", help="how bytes are counted"
     )
@@ -31,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare two files of one kind; exit 1 if they differ."""
     one, other = load(args.first), load(args.second)
+    outputs = Outputs({"-o": args.out}, [*one.inputs, *other.inputs], args.force)
     kinds = [one.kind, other.kind]
+    if args.out and {"journal", "schedule"} & set(kinds):
+        raise UsageError(f"a page compares programs and dumps, not a {kinds[0]} with a {kinds[1]}")
     if kinds[0] != kinds[1] and {"journal", "schedule"} & set(kinds):
         raise UsageError(f"cannot compare a {kinds[0]} with a {kinds[1]}")
     if one.journal is not None and other.journal is not None:
@@ -47,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
     counted = [asdict(figures(p, ACCOUNTINGS[args.accounting])) for p in programs]
     data["before"], data["after"] = ({k: c[k] for k in FIGURES} for c in counted)
     rows = [(k, counted[0][k], counted[1][k]) for k in FIGURES]
+    if args.out:
+        titles = (title_of(one), title_of(other))
+        found = compare(programs[0], programs[1], args.accounting, titles, Options.from_env())
+        outputs.write("-o", page(found))
     emit(args.json, data, [*table(rows, ("", "A", "B")), *_kernel_lines(data)])
     return 0 if data["same"] else 1
 

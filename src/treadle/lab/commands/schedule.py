@@ -23,8 +23,6 @@ from treadle.lab.given_or_new import (
     choose,
     explain_worse,
     kept_line,
-    refusals_in,
-    traded_in,
 )
 from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
@@ -36,6 +34,7 @@ from treadle.lab.scheduling import (
     in_buckets,
     options_for,
 )
+from treadle.page.verdicts import refusals_in, traded_in
 from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.passes import KERNELS, PIPELINE
 from treadle.schedule.pipeline import run_pipeline

@@ -171,6 +171,10 @@ def compile_graph(
     log.show(built)
     if settings.report is not None:
         settings.report(built)
+    if settings.options.report is not None:
+        from treadle.frontends.torch.report.live_page import add_to_page
+
+        add_to_page(settings.options.report, built)
     return compat.make_boxed(built.runner)
 
 

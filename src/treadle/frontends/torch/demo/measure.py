@@ -29,6 +29,7 @@ from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
 from treadle.frontends.torch.compat import fresh_function, inductor_code
 from treadle.frontends.torch.demo.model import Decoder, ModelSizes, next_token_loss
+from treadle.frontends.torch.report.live_page import ReportPage, report
 from treadle.frontends.torch.report.memory import graph_memory
 from treadle.ir.program import Call
 
@@ -127,6 +128,16 @@ def _first_call(row: MeasuredRow, step: Step) -> dict[str, Any]:
 def _fresh_model(sizes: ModelSizes) -> Any:
     torch.manual_seed(0)
     return Decoder(sizes)
+
+
+def demo_page(sizes: ModelSizes, out: str) -> ReportPage:
+    """Write the page of the demo's training step, forward and backward."""
+    model, ids = _fresh_model(sizes), _ids(sizes)
+
+    def training_step(ids: Any) -> Any:
+        return next_token_loss(model(ids), ids)
+
+    return report(training_step, ids, out=out)
 
 
 def _ids(sizes: ModelSizes) -> Any:

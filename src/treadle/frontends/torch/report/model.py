@@ -293,6 +293,24 @@ def explain(
     return _captured(recorder, model, inputs, kwargs, dynamic, fullgraph).explanation()
 
 
+def captured_graphs(
+    model: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any] | None,
+    *,
+    mode: str | None,
+    dynamic: bool | None,
+    fullgraph: bool,
+    run: bool,
+) -> tuple[list[Built], list[str]]:
+    """Every graph of a call, compiled, and the words of its graph breaks."""
+    recorder = Recorder(_settings(mode, options), run)
+    _captured(recorder, model, inputs, kwargs, dynamic, fullgraph)
+    breaks = [f"{b.reason} ({b.source})" if b.source else b.reason for b in recorder.breaks]
+    return recorder.built, breaks
+
+
 def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
     return replace(read_settings(mode, options), called_from=calling_line())
 

@@ -1,0 +1,291 @@
+// The views that are text and tables: overview, kernels, one kernel, fusion, passes, lanes, codes.
+
+views.set('overview', {title: 'Overview', shown: () => Boolean(data.figures), draw: overview});
+views.set('kernels', {title: 'Kernels', shown: () => Boolean(data.kernels), draw: kernelsView});
+views.set('kernel', {title: null, shown: () => Boolean(data.kernels), draw: kernelView});
+views.set('fusion', {title: 'Decisions', shown: () => Boolean(data.verdicts), draw: fusionView});
+views.set('passes', {title: 'Passes', shown: () => Boolean(data.passes), draw: passesView});
+views.set('lanes', {title: 'Lanes', shown: () => Boolean(data.lanes && data.lanes.slices.length), draw: lanesView});
+views.set('codes', {title: 'Codes', shown: () => Boolean(data.codes && Object.keys(data.codes).length), draw: codesView});
+
+function change(before, after) {
+  if (before === after || before === undefined || after === undefined) return null;
+  const part = before ? ' (' + (100 * (after - before) / before).toFixed(1) + ' %)' : '';
+  return h('span', {class: after < before ? 'good' : 'bad'}, (after > before ? '+' : '') + number(after - before) + part);
+}
+
+function overview() {
+  const {columns, rows} = data.figures;
+  const cards = rows.filter(r => ['kernels', 'bytes_moved', 'peak_bytes', 'predicted_us'].includes(r.key)).map(row =>
+    h('div', {class: 'card'}, row.words, h('b', {}, inUnit(row.values.at(-1), row.unit)),
+      h('span', {class: 'dim'}, 'was ' + inUnit(row.values[0], row.unit) + ' '), change(row.values[0], row.values.at(-1))));
+  const full = h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, ''), columns.map(c => h('th', {scope: 'col', class: 'n'}, c)), h('th', {}, 'change'))),
+    h('tbody', {}, rows.map(row => h('tr', {}, h('th', {scope: 'row'}, row.words), row.values.map(v => h('td', {class: 'n'}, number(v))),
+      h('td', {}, row.key === 'ops' || row.key === 'peak_lower_bound' ? '' : change(row.values[0], row.values.at(-1))))))));
+  const advice = data.advice.length ? h('ol', {class: 'advice'}, data.advice.map(row =>
+    h('li', {}, h('a', {href: row.link}, row.what), h('br'), row.gain)))
+    : h('p', {}, 'Nothing that was refused or held would lower these figures.');
+  const traded = data.traded && data.traded.fusions ? h('p', {}, number(data.traded.fusions) + ' fusions raised the peak by '
+    + bytes(data.traded.peak_bytes) + ' so that ' + bytes(data.traded.saved_bytes) + ' are not moved.') : null;
+  return h('section', {}, h('h2', {}, 'Overview'), h('div', {class: 'cards'}, cards),
+    data.kept_given ? h('p', {}, 'The schedule of the file is kept: the one that was found is nowhere better.') : null,
+    h('h2', {}, 'What would improve this most'), advice, h('h2', {}, 'Figures'), full, traded,
+    (data.notes || []).map(note => h('p', {}, note)),
+    data.others ? otherPolicies() : null,
+    h('p', {class: 'dim'}, 'policy ' + data.policy + ', bytes counted as ' + data.accounting
+      + (data.target ? ', for ' + data.target : '') + '; treadle ' + data.treadle));
+}
+
+function otherPolicies() {
+  return h('div', {}, h('h2', {}, 'Under other policies'), table([
+    {name: 'policy', get: r => r.policy},
+    {name: 'launches', get: r => r.kernels, show: r => number(r.kernels), number: true},
+    {name: 'bytes moved', get: r => r.bytes_moved, show: r => bytes(r.bytes_moved), number: true},
+    {name: 'peak', get: r => r.peak_bytes, show: r => bytes(r.peak_bytes), number: true},
+  ], data.others, {label: 'policies'}));
+}
+
+// ------------------------------------------------------------------------------ kernels
+
+function kernelsView(words) {
+  const total = most([0, data.kernels.reduce((sum, r) => sum + r.predicted_us, 0)]);
+  const keep = words.bound ? row => row.bound === words.bound : null;
+  const note = words.bound ? h('p', {}, 'Only those bound by ' + words.bound + '. ', h('a', {href: '#kernels'}, 'all')) : null;
+  return h('section', {}, h('h2', {}, 'Launches and calls'), note, table([
+    {name: '#', get: r => kernelOf.get(r.name), number: true},
+    {name: 'name', get: r => r.name, show: r => kernelLink(r.name)},
+    {name: 'kind', get: r => r.kind},
+    {name: 'operations', get: r => r.ops, show: r => listed(r.ops, null, 4), names: true},
+    {name: 'nests', get: r => r.nests, number: true},
+    {name: 'loaded', get: r => r.bytes_loaded, show: r => bytes(r.bytes_loaded), number: true},
+    {name: 'stored', get: r => r.bytes_stored, show: r => bytes(r.bytes_stored), number: true},
+    {name: 'predicted us', get: r => r.predicted_us, show: r => number(r.predicted_us), number: true},
+    {name: 'share', get: r => r.predicted_us / (total || 1), show: r => (100 * r.predicted_us / (total || 1)).toFixed(1) + ' %', number: true},
+    {name: 'bound by', get: r => r.bound},
+    {name: 'from', get: r => r.lines.concat(r.from), show: r => listed(r.lines.concat(r.from), null, 3), names: true},
+  ], data.kernels, {label: 'launches', keep}));
+}
+
+function kernelView(words) {
+  const row = data.kernels[kernelOf.get(words.name)];
+  if (!row) return h('section', {}, h('h2', {}, 'No launch ' + words.name), h('p', {}, h('a', {href: '#kernels'}, 'all launches')));
+  const k = kernelOf.get(row.name), step = j => data.kernels[j] ? h('a', {href: address('kernel', {name: data.kernels[j].name})}, data.kernels[j].name) : 'none';
+  const beside = name => [...into[k], ...outOf[k]].filter(([, names]) => names.includes(name)).map(([j]) => j);
+  const users = name => [...new Set([...(makers.get(name) || []), ...(readers.get(name) || []), ...beside(name)])].filter(j => j !== k).sort((a, b) => a - b).map(j => data.kernels[j].name);
+  const buffers = names => names.map(name => h('div', {}, bufferLink(name), users(name).length ? [h('span', {class: 'dim'}, ' with '), listed(users(name), kernelLink, 4)] : h('span', {class: 'dim'}, ' of the caller')));
+  const about = (data.verdicts || []).filter(v => v.ops.some(name => row.ops.includes(name) || name === row.name));
+  const panes = [
+    pane('Loops', row.ir, 'ir'),
+    row.code ? pane(row.language, row.code, 'code', row.code_note) : h('div', {class: 'pane'}, h('h3', {}, 'Code'), h('p', {}, row.code_note || 'A call: nothing is generated.')),
+  ];
+  const element = h('section', {}, h('h2', {}, row.name),
+    h('div', {class: 'bar'}, h('span', {}, 'before it: ', step(k - 1)), h('span', {}, 'after it: ', step(k + 1)), h('a', {href: address('graph', {near: row.name})}, 'in the graph'),
+      h('a', {href: address('fusion', {words: row.ops[0] || row.name})}, 'decisions')),
+    facts([
+      ['kind', row.kind + ' on ' + row.device],
+      ['operations', listed(row.ops, null, 24)],
+      ['moves', bytes(row.bytes_loaded) + ' in, ' + bytes(row.bytes_stored) + ' out'],
+      ['arithmetic', row.flops ? number(Math.round(row.flops)) + ' flop, ' + number(row.flops / Math.max(1, row.bytes_loaded + row.bytes_stored)) + ' per byte' : null],
+      ['predicted', number(row.predicted_us) + ' us, bound by ' + row.bound],
+      ['loop schedule', Object.keys(row.steps).length ? Object.entries(row.steps).map(([nest, steps]) => h('div', {}, nest + ': ' + steps.join(', '))) : null],
+      ['lines', row.lines.join(', ')],
+      ['from', row.from.join(', ')],
+      ['reads', buffers(row.reads)],
+      ['writes', buffers(row.writes)],
+    ]),
+    h('p', {class: 'dim'}, 'Point at a value or a buffer, or go through the lines with the arrow keys: the same one lights up on the other side.'),
+    h('div', {class: 'panes'}, panes), about.length ? [h('h3', {}, 'What was decided about it'), verdictTable(about, {})] : null);
+  linkPanes(element);
+  return element;
+}
+
+// Text as lines of tokens; a token that names a value or a buffer knows which one.
+function pane(title, text, kind, note) {
+  let nest = -1;
+  const lines = text.replace(/\n$/, '').split('\n').map(line => {
+    if (kind === 'ir' ? /^\s*nest /.test(line) : /^\s*\/\* .* \*\/ \{/.test(line) || /^def /.test(line)) nest += 1;
+    const parts = line.split(/(%\d+|[A-Za-z_][A-Za-z0-9_]*)/).map(word => {
+      const token = tokenOf(word, kind, nest);
+      return token ? h('span', {'data-t': token}, word) : word;
+    });
+    return h('div', {}, parts.some(p => p !== '') ? parts : '\u00a0');
+  });
+  return h('div', {class: 'pane'}, h('h3', {}, title, note ? h('span', {class: 'dim'}, ' ' + note) : null),
+    h('div', {class: 'code', tabindex: 0, role: 'region', 'aria-label': title + ' text'}, lines));
+}
+
+function tokenOf(word, kind, nest) {
+  const value = kind === 'ir' ? /^%(\d+)$/.exec(word) : /^v(\d+)$/.exec(word);
+  if (value) return Math.max(0, nest) + ':' + value[1];
+  const name = kind === 'ir' ? word : word.replace(/^p\d+_/, '');
+  return makers.has(name) || readers.has(name) ? name : null;
+}
+
+function linkPanes(element) {
+  const tokens = new Map();
+  for (const span of element.querySelectorAll('[data-t]')) push(tokens, span.dataset.t, span);
+  let lit = [];
+  const light = names => {
+    for (const one of lit) one.classList.remove('lit');
+    lit = names.flatMap(name => tokens.get(name) || []);
+    for (const one of lit) one.classList.add('lit');
+  };
+  for (const block of element.querySelectorAll('.code')) {
+    let here = -1;
+    block.addEventListener('pointerover', event => { if (event.target.dataset && event.target.dataset.t) light([event.target.dataset.t]); });
+    block.addEventListener('click', event => {
+      const name = event.target.dataset && event.target.dataset.t;
+      if (!name) return;
+      light([name]);
+      for (const other of element.querySelectorAll('.code')) {
+        const first = other !== block && (tokens.get(name) || []).find(span => other.contains(span));
+        if (first) first.scrollIntoView({block: 'nearest'});
+      }
+    });
+    block.addEventListener('keydown', event => {
+      const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+      if (!step) return;
+      event.preventDefault();
+      if (block.children[here]) block.children[here].classList.remove('here');
+      here = Math.max(0, Math.min(block.children.length - 1, here + step));
+      const line = block.children[here];
+      line.classList.add('here');
+      line.scrollIntoView({block: 'nearest'});
+      const first = line.querySelector('[data-t]');
+      light(first ? [first.dataset.t] : []);
+      say(line.textContent);
+    });
+  }
+}
+
+// ------------------------------------------------------------------------------ decisions
+
+function fusionView(words) {
+  const rows = data.verdicts, codes = new Map();
+  for (const v of rows) {
+    const key = v.code + (v.ok ? ' yes' : ' no');
+    if (!codes.has(key)) codes.set(key, {code: v.code, ok: v.ok, count: 0, bytes: 0, us: 0});
+    const one = codes.get(key);
+    one.count += 1;
+    one.bytes += v.facts.bytes || 0;
+    if (v.facts.apart_ns !== undefined && v.facts.together_ns !== undefined) one.us += (v.facts.apart_ns - v.facts.together_ns) / 1e3;
+  }
+  const summary = table([
+    {name: 'code', get: r => r.code, show: r => codeLink(r.code)},
+    {name: 'answer', get: r => r.ok ? 'yes' : 'no', show: r => answer(r)},
+    {name: 'times', get: r => r.count, show: r => number(r.count), number: true},
+    {name: 'bytes saved, or left on the table', get: r => r.bytes, show: r => r.bytes ? number(r.bytes) : '', number: true},
+    {name: 'predicted us', get: r => r.us, show: r => r.us ? number(r.us) : '', number: true},
+    {name: 'means', get: r => title(r.code), names: true},
+    {name: '', get: () => '', show: r => h('a', {href: address('fusion', {code: r.code, ok: r.ok ? 'yes' : 'no'})}, 'only these')},
+  ], [...codes.values()].sort((a, b) => a.ok - b.ok || b.bytes - a.bytes || b.count - a.count), {label: 'answers by code'});
+  const keep = v => (!words.code || v.code === words.code) && (!words.ok || (v.ok ? 'yes' : 'no') === words.ok) && (!words.question || v.question === words.question);
+  const pick = (key, list, label) => h('label', {}, label + ' ', h('select', {onchange: event => {
+    location.hash = address('fusion', {...words, [key]: event.target.value}); }},
+    ['', ...list].map(one => h('option', {value: one, selected: (words[key] || '') === one}, one || 'all'))));
+  const bar = [pick('code', [...new Set(rows.map(v => v.code))].sort(), 'code'), pick('ok', ['yes', 'no'], 'answer'), pick('question', [...new Set(rows.map(v => v.question))], 'question')];
+  return h('section', {}, h('h2', {}, 'Decisions'), summary, h('h2', {}, 'One by one'),
+    h('p', {class: 'dim'}, 'Why are two operations not one kernel? Filter for both names: op12 op31.'), verdictTable(rows, {keep, bar, words: words.words || ''}));
+}
+
+function title(code) { return data.codes[code] ? data.codes[code].title : ''; }
+function answer(v) { return h('span', {class: v.ok ? 'good' : 'bad'}, v.ok ? 'yes' : 'no'); }
+
+function verdictTable(rows, options) {
+  const price = (v, key) => v.facts[key] === undefined ? null : v.facts[key] / 1e3;
+  const rest = v => Object.entries(v.facts).filter(([key]) => !['bytes', 'apart_ns', 'together_ns'].includes(key));
+  return table([
+    {name: 'question', get: v => v.question},
+    {name: 'about', get: v => v.ops, show: v => listed(v.ops, kernelLink, 6), names: true},
+    {name: 'answer', get: v => v.ok ? 'yes' : 'no', show: v => answer(v)},
+    {name: 'code', get: v => v.code, show: v => codeLink(v.code)},
+    {name: 'bytes', get: v => v.facts.bytes ?? null, show: v => v.facts.bytes === undefined ? '' : number(v.facts.bytes), number: true},
+    {name: 'apart us', get: v => price(v, 'apart_ns'), show: v => number(price(v, 'apart_ns')), number: true},
+    {name: 'together us', get: v => price(v, 'together_ns'), show: v => number(price(v, 'together_ns')), number: true},
+    {name: 'facts', get: v => rest(v).flat(2).map(String), show: v => rest(v).map(([key, value]) => key + ' = ' + (Array.isArray(value) ? value.join(', ') : value)).join('; '), names: true},
+    {name: 'pass', get: v => v.pass || ''},
+  ], rows, {label: 'decisions', ...options});
+}
+
+// ------------------------------------------------------------------------------ passes
+
+function passesView() {
+  const names = {fused: 'joined', split: 'taken apart', dropped: 'dropped', added: 'made', rewritten: 'rewritten', moved: 'moved', remade: 'launches of another name or form'};
+  const groups = (list, shown = 40) => h('ul', {}, list.slice(0, shown).map(ops => h('li', {}, listed(ops, kernelLink, 16))), list.length > shown ? h('li', {}, 'and ' + (list.length - shown) + ' more') : null);
+  const body = (key, list) => Array.isArray(list[0]) ? groups(list) : h('p', {}, listed(list, kernelLink, 30));
+  let last = null;
+  const cards = data.passes.map(row => {
+    const before = last, now = row.figures || null;
+    if (now) last = now;
+    const said = Object.entries(names).filter(([key]) => row.changes && row.changes[key].length);
+    return h('tr', {}, h('td', {class: 'n'}, row.number), h('td', {}, h('b', {}, row.name), h('div', {class: 'dim'}, row.about)),
+      h('td', {class: 'n'}, (1e3 * row.seconds).toFixed(1)),
+      h('td', {class: 'names'}, !row.changed ? h('span', {class: 'dim'}, 'unchanged')
+        : row.changes ? said.map(([key, word]) => h('details', {}, h('summary', {}, number(row.changes[key].length) + ' ' + word), body(key, row.changes[key])))
+          : (row.ops || []).join(' -> ') + ' operations'),
+      ['kernels', 'bytes_moved', 'peak_bytes'].map(key => h('td', {class: 'n'}, now ? [number(now[key]), before ? [h('br'), change(before[key], now[key])] : null] : '')));
+  });
+  const taken = data.taken ? h('p', {}, 'steps taken: ' + Object.entries(data.taken).map(([k, n]) => k + ' ' + n).join(', ')) : null;
+  return h('section', {}, h('h2', {}, 'What each pass changed'), taken, h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {},
+    ['#', 'pass', 'ms', 'changed', 'launches after', 'bytes moved after', 'peak after'].map(t => h('th', {scope: 'col'}, t)))), h('tbody', {}, cards))));
+}
+
+// ------------------------------------------------------------------------------ lanes
+
+function lanesView() {
+  const {slices, waits, total_us, exposed_us} = data.lanes, lanes = [...new Set(slices.map(row => row[1]))], tall = 30 + 34 * lanes.length;
+  const canvas = h('canvas', {role: 'img', 'aria-label': 'predicted time in ' + lanes.length + ' lanes; the tables hold the same'});
+  const view = {from: 0, to: total_us || 1};
+  const x = time => 8 + (time - view.from) / (view.to - view.from) * (canvas.clientWidth - 16);
+  function draw() {
+    const pen = sized(canvas, tall);
+    if (!pen) return;
+    pen.font = '11px sans-serif';
+    lanes.forEach((lane, k) => { pen.fillStyle = colour('--dim'); pen.fillText(lane, 8, 12 + 34 * k); });
+    for (const [name, lane, start, us] of slices) {
+      const left = x(start), right = x(start + us);
+      if (right < 0 || left > canvas.clientWidth) continue;
+      pen.fillStyle = hue(name);
+      pen.fillRect(left, 15 + 34 * lanes.indexOf(lane), Math.max(0.5, right - left), 18);
+      if (right - left > 50) { pen.fillStyle = colour('--ink'); pen.fillText(name.slice(0, Math.floor((right - left) / 7)), left + 3, 28 + 34 * lanes.indexOf(lane)); }
+    }
+    pen.fillStyle = colour('--dim');
+    pen.fillText(number(view.from) + ' us', 8, tall - 2);
+    pen.fillText(number(view.to) + ' us', canvas.clientWidth - 90, tall - 2);
+  }
+  const at = event => {
+    const box = canvas.getBoundingClientRect(), time = view.from + (event.clientX - box.left - 8) / (box.width - 16) * (view.to - view.from);
+    const lane = lanes[Math.floor((event.clientY - box.top - 10) / 34)];
+    return {time, found: slices.find(([, l, start, us]) => l === lane && start <= time && time <= start + us)};
+  };
+  const zoom = (factor, middle) => {
+    const span = Math.max(total_us / 1e6, Math.min(total_us, (view.to - view.from) * factor));
+    view.from = Math.max(0, Math.min(total_us - span, middle - span / 2));
+    view.to = view.from + span;
+    draw();
+  };
+  canvas.addEventListener('pointermove', event => { const {found} = at(event); tip(found ? found[0] + '\n' + number(found[3]) + ' us from ' + number(found[2]) : '', event.clientX, event.clientY); });
+  canvas.addEventListener('pointerleave', () => tip(''));
+  canvas.addEventListener('click', event => { const {found} = at(event); if (found) { tip(''); location.hash = address('kernel', {name: found[0]}); } });
+  canvas.addEventListener('wheel', event => { event.preventDefault(); zoom(event.deltaY < 0 ? 0.8 : 1.25, at(event).time); }, {passive: false});
+  drawn(canvas, draw);
+  const middle = () => (view.from + view.to) / 2;
+  return h('section', {}, h('h2', {}, 'Predicted time'), h('p', {}, number(total_us) + ' us in all, ' + number(exposed_us) + ' us of it waiting for communication'),
+    h('div', {class: 'bar'}, h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoom(0.6, middle())}, '+'), h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(1.6, middle())}, '-')), canvas,
+    waits.length ? [h('h3', {}, 'Collectives'), table([
+      {name: 'collective', get: r => r.collective, show: r => kernelLink(r.collective)}, {name: 'wait', get: r => r.wait},
+      {name: 'takes us', get: r => r.us, show: r => number(r.us), number: true}, {name: 'exposed us', get: r => r.exposed_us, show: r => number(r.exposed_us), number: true},
+    ], waits, {label: 'collectives'})] : null,
+    h('h3', {}, 'In order'), table([
+      {name: 'launch', get: r => r[0], show: r => kernelLink(r[0])}, {name: 'lane', get: r => r[1]},
+      {name: 'starts at us', get: r => r[2], show: r => number(r[2]), number: true}, {name: 'us', get: r => r[3], show: r => number(r[3]), number: true},
+    ], slices, {label: 'slices'}));
+}
+
+// ------------------------------------------------------------------------------ codes
+
+function codesView(words) {
+  const all = Object.entries(data.codes), shown = words.code && data.codes[words.code] ? [[words.code, data.codes[words.code]]] : all;
+  return h('section', {}, h('h2', {}, 'What the codes mean'), shown.length < all.length ? h('p', {}, h('a', {href: '#codes'}, 'all codes'), ' ', h('a', {href: address('fusion', {code: words.code})}, 'decisions with ' + words.code)) : null,
+    shown.map(([, page]) => h('pre', {}, page.page)));
+}

@@ -1,0 +1,92 @@
+"""What a pass, or a whole schedule, changed: kernels joined and taken apart, operations moved."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from treadle.analysis.accounting import figures
+from treadle.ir.program import Program
+from treadle.page.kernels import operations_of
+from treadle.page.story import ScheduleStory
+
+FIGURES = ("kernels", "bytes_moved", "peak_bytes")
+"""What is counted after each pass that changed something."""
+
+
+def pass_rows(story: ScheduleStory) -> list[dict[str, Any]]:
+    """One row for each pass that ran: what it changed, how long it took, the figures after it."""
+    events = list(story.ctx.journal.events("pass"))
+    rows: list[dict[str, Any]] = []
+    for number, (record, event) in enumerate(zip(story.passes, events, strict=True), 1):
+        row: dict[str, Any] = {"number": number, "name": record.name, "about": record.summary}
+        row |= {"changed": record.changed, "seconds": event["seconds"]}
+        if record.changed:
+            counted = asdict(figures(record.after, story.accounting))
+            row["changes"] = changes(record.before, record.after)
+            row["figures"] = {name: counted[name] for name in FIGURES}
+        rows.append(row)
+    return rows
+
+
+def changes(before: Program, after: Program) -> dict[str, Any]:
+    """What differs between two forms of one program, by name."""
+    old, new = launches_of(before), launches_of(after)
+    old_leaves = {leaf.name: leaf for leaf in before.leaves}
+    new_leaves = {leaf.name: leaf for leaf in after.leaves}
+    old_ops, new_ops = _names(old), _names(new)
+    home = {name: k for k, ops in enumerate(old) for name in ops}
+    away = {name: k for k, ops in enumerate(new) for name in ops}
+    same = [name for name in new_leaves if name in old_leaves]
+    return {
+        "fused": [list(ops) for ops in new if len({home[n] for n in ops if n in home}) > 1],
+        "split": [list(ops) for ops in old if len({away[n] for n in ops if n in away}) > 1],
+        "dropped": [name for name in old_ops if name not in new_ops],
+        "added": [name for name in new_ops if name not in old_ops],
+        "rewritten": [name for name in same if new_leaves[name] != old_leaves[name]],
+        "moved": moved(old, new),
+        "remade": _remade(before, after),
+        "buffers": len(after.buffers) - len(before.buffers),
+    }
+
+
+def _remade(before: Program, after: Program) -> list[str]:
+    """Launches of another name or form than before: kernels for groups, stated parameters."""
+    known = {op.name: op for op in before.ops}
+    return [op.name for op in after.ops if known.get(op.name) != op]
+
+
+def launches_of(program: Program) -> list[tuple[str, ...]]:
+    """The operations of each launch and call, in order."""
+    return [tuple(operations_of(op)) for op in program.ops if op.leaves]
+
+
+def moved(old: Sequence[tuple[str, ...]], new: Sequence[tuple[str, ...]]) -> list[str]:
+    """The least operations that must move for the one order to become the other."""
+    place = {name: k for k, name in enumerate(_names(new))}
+    order = [name for name in _names(old) if name in place]
+    # What can stay is a longest ascending row of places (patience sorting, with its way back).
+    ends: list[int] = []
+    at: list[int] = []
+    back: list[int] = []
+    for k, name in enumerate(order):
+        here = bisect_left(ends, place[name])
+        ends[here : here + 1] = [place[name]]
+        at[here : here + 1] = [k]
+        back.append(at[here - 1] if here else -1)
+    stays, k = set(), at[-1] if at else -1
+    while k >= 0:
+        stays.add(order[k])
+        k = back[k]
+    return [name for name in order if name not in stays]
+
+
+def _names(launches: Sequence[tuple[str, ...]]) -> dict[str, None]:
+    return dict.fromkeys(_flat(launches))
+
+
+def _flat(launches: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    for ops in launches:
+        yield from ops
