@@ -5,7 +5,7 @@ PY     := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 JOBS   ?= 2
 
-.PHONY: help demo test fast exhaustive explore lint bench clean
+.PHONY: help demo test fast exhaustive explore lint bench site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -59,6 +59,10 @@ bench: $(STAMPS)/test ## run the benches and rewrite bench/results
 	$(PY) bench/model_schedules.py --save
 	$(PY) bench/models.py --save
 	$(PY) bench/torch_workloads.py --save --peer
+
+site: $(STAMPS)/venv ## build the documents as a site into build/site
+	$(PY) -m pip install -q "mkdocs>=1.6,<2"
+	$(PY) -m mkdocs build -q
 
 clean: ## remove everything that is not in git
 	git clean -fdXq
