@@ -1,4 +1,4 @@
-"""Process groups of torch.distributed: who is in one, and whether its ranks agree on their order."""
+"""Process groups of torch.distributed: who is in one, and whether ranks agree on their order."""
 
 from __future__ import annotations
 
