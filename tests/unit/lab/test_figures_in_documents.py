@@ -114,7 +114,17 @@ def largest_errors(d: Data) -> str:
     return f"{of_results} of the tensor's largest element, of any gradient {of_gradients}."
 
 
+def overlap_of(mode: str, words: str) -> Callable[[Data], str]:
+    """A row about the least overlap that a mode reached."""
+
+    def phrase(d: Data) -> str:
+        return f"| {words} | {percent(min(row[mode]['overlap'] for row in d['fsdp']))} |"
+
+    return phrase
+
+
 README, MEMORY, TORCH = "README.md", "docs/memory.md", "docs/torch.md"
+COLLECTIVES = "docs/collectives.md"
 CLAIMS = (
     Claim(README, "schedule 001", resnet_before),
     Claim(README, "schedule 001", resnet_after),
@@ -158,6 +168,9 @@ CLAIMS = (
         }.items()
     ],
     Claim(TORCH, "models", largest_errors),
+    Claim(COLLECTIVES, "collectives", overlap_of("simple", "`simple`")),
+    Claim(COLLECTIVES, "collectives", overlap_of("model", "`model`")),
+    Claim(COLLECTIVES, "collectives", overlap_of("buckets", "`model`, buckets")),
 )
 
 
