@@ -87,16 +87,20 @@ def models(case: str, rank: int, world: int) -> tuple[Any, Any]:
             fully_shard(model.up, mesh=mesh)
             fully_shard(model.down, mesh=mesh)
             fully_shard(model, mesh=mesh)
-        elif case == "tp":
+        elif case in ("tp", "tp_fsdp2"):
             from torch.distributed.tensor.parallel import (
                 ColwiseParallel,
                 RowwiseParallel,
                 parallelize_module,
             )
 
-            mesh = init_device_mesh("cpu", (world,))
+            both = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
             plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-            model = parallelize_module(model, mesh, plan)
+            model = parallelize_module(model, both["tp"], plan)
+            if case == "tp_fsdp2":
+                from torch.distributed.fsdp import fully_shard
+
+                fully_shard(model, mesh=both["dp"])
         pair.append(model)
     return pair[0], pair[1]
 
@@ -131,7 +135,8 @@ def main() -> None:
         dist.destroy_process_group()
         return
     eager, compiled = models(case, rank, world)
-    torch.manual_seed(1 + (0 if case == "tp" else rank))
+    # Ranks of one tensor-parallel group see the same data.
+    torch.manual_seed(1 + (rank // 2 if case.startswith("tp") else rank))
     data = [torch.randn(4, 16) for _ in range(STEPS)]
     built: list[Built] = []
     options = {"comm": "model"} if case == "modelled" else {}

@@ -18,22 +18,21 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 pytestmark = pytest.mark.torch
 WORKER = Path(__file__).parent / "distributed_worker.py"
-WORLD = 2
 
 
-def job(case: str, folder: Path) -> list[dict[str, Any]]:
+def job(case: str, folder: Path, world: int = 2) -> list[dict[str, Any]]:
     """What every rank of a job says."""
     store = folder / "store"
     environment = {**os.environ, "TREADLE_CACHE_DIR": str(folder / "cache")}
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(WORKER), case, str(rank), str(WORLD), str(store)],
+            [sys.executable, str(WORKER), case, str(rank), str(world), str(store)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
         )
-        for rank in range(WORLD)
+        for rank in range(world)
     ]
     said = []
     try:
@@ -65,6 +64,14 @@ def test_two_ranks_train_as_in_eager_mode(case: str, tmp_path: Path) -> None:
             scatters = [t for t in said["collectives"] if "reduce_scatter" in t]
             assert len(gathers) >= 3
             assert len(scatters) == 3
+
+
+def test_four_ranks_train_with_shards_of_shards(tmp_path: Path) -> None:
+    for rank, said in enumerate(job("tp_fsdp2", tmp_path, world=4)):
+        assert said["found"] == pytest.approx(said["expected"], rel=1e-5)
+        assert said["weights_apart"] < 1e-5
+        # The tensor-parallel group of each pair of neighbours, numbered as in the job.
+        assert said["ranks"] == [[rank // 2 * 2, rank // 2 * 2 + 1]]
 
 
 def test_ranks_that_order_collectives_differently_are_told_instead_of_hanging(

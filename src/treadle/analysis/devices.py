@@ -110,7 +110,8 @@ def read_calibration(file: str, base: Mapping[str, Device] = DEVICES) -> dict[st
     if not isinstance(data, dict) or data.get("treadle_calibration") != CALIBRATION_VERSION:
         wanted = f'an object with "treadle_calibration": {CALIBRATION_VERSION}'
         raise _bad(file, wanted, "something else")
-    entries = data.get("devices")
+    # A file may be about links and collectives alone (see `analysis/comm/hardware`).
+    entries = data.get("devices", {} if {"hardware", "collectives"} & data.keys() else None)
     if not isinstance(entries, dict):
         raise _bad(file, 'an object under "devices"', type(entries).__name__)
     table = dict(base)

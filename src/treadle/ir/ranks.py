@@ -7,6 +7,7 @@ RankGroup("dp", (0, 8, 16, 24))     ranks 0..24 by 8
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 
@@ -23,6 +24,10 @@ class RankGroup:
         if len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
             raise ValueError(f"group {self.name!r} names a rank twice or below 0: {self.ranks}")
 
+    @cached_property
+    def _nodes(self) -> dict[int, int]:
+        return {}  # groups are large and asked again for each collective
+
     @property
     def size(self) -> int:
         """How many ranks take part."""
@@ -35,7 +40,10 @@ class RankGroup:
 
     def nodes(self, ranks_per_node: int) -> int:
         """How many machines the group spans if each holds so many neighbouring ranks."""
-        return len({rank // ranks_per_node for rank in self.ranks})
+        known = self._nodes.get(ranks_per_node)
+        if known is None:
+            known = self._nodes[ranks_per_node] = len({r // ranks_per_node for r in self.ranks})
+        return known
 
     def at_world(self, known: int, world: int) -> RankGroup:
         """The same group in a job of `world` ranks, captured in one of `known`.

@@ -27,7 +27,7 @@ class LaneSlice:
 
 
 @dataclass(frozen=True)
-class Exposed:
+class ExposedWait:
     """A collective, its wait, and how long nothing else could run meanwhile."""
 
     collective: str
@@ -41,7 +41,7 @@ class PredictedRun:
     """Slices in order of their start, and what waits cost."""
 
     slices: list[LaneSlice] = field(default_factory=list)
-    waits: list[Exposed] = field(default_factory=list)
+    waits: list[ExposedWait] = field(default_factory=list)
     total_us: float = 0.0
 
     @property
@@ -75,7 +75,7 @@ def predicted_run(program: Program, options: Options) -> PredictedRun:
             done = ends.pop(program.storage_of(wait.buffer), None)
             if done is not None:
                 name, end, took = done
-                found.waits.append(Exposed(name, wait.name, took, max(0.0, end - now)))
+                found.waits.append(ExposedWait(name, wait.name, took, max(0.0, end - now)))
                 now = max(now, end)
         us = model.op_ns(op) / 1e3
         if not us:

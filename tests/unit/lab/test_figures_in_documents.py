@@ -114,6 +114,15 @@ def largest_errors(d: Data) -> str:
     return f"{of_results} of the tensor's largest element, of any gradient {of_gradients}."
 
 
+def overlap_of(mode: str, words: str) -> Callable[[Data], str]:
+    """A row about the least overlap that a mode reached."""
+
+    def phrase(d: Data) -> str:
+        return f"| {words} | {percent(min(row[mode]['overlap'] for row in d['fsdp']))} |"
+
+    return phrase
+
+
 def against_the_peer(workload: str) -> Callable[[Data], str]:
     """The row of a workload, or of all of them."""
 
@@ -166,7 +175,7 @@ WORKLOADS = (
     "embedding_scatter",
 )
 README, MEMORY, TORCH = "README.md", "docs/memory.md", "docs/torch.md"
-PERFORMANCE = "docs/performance.md"
+PERFORMANCE, COLLECTIVES = "docs/performance.md", "docs/collectives.md"
 CLAIMS = (
     Claim(README, "schedule 001", resnet_before),
     Claim(README, "schedule 001", resnet_after),
@@ -214,6 +223,9 @@ CLAIMS = (
     Claim(PERFORMANCE, "cpu_workloads", mean_against_the_peer),
     *[Claim(PERFORMANCE, "gpu_workloads", on_a_gpu(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "gpu_workloads", mean_on_a_gpu),
+    Claim(COLLECTIVES, "collectives", overlap_of("simple", "`simple`")),
+    Claim(COLLECTIVES, "collectives", overlap_of("model", "`model`")),
+    Claim(COLLECTIVES, "collectives", overlap_of("buckets", "`model`, buckets")),
 )
 
 

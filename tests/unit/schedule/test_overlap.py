@@ -163,6 +163,28 @@ def test_what_stays_exposed_has_a_verdict_with_its_reason() -> None:
     assert peak <= budget
 
 
+def test_an_order_that_the_liveness_engine_counts_over_the_budget_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = fsdp_program(2, 8, 1024, 1024)
+    ctx = Ctx(model(8, policy="memory"), Roofline(program), Journal(level=4))
+    most = figures(program, ACCOUNTINGS["ours"]).peak_bytes
+    assert figures(order_collectives(program, ctx), ACCOUNTINGS["ours"]).peak_bytes <= most
+    # With a budget that nothing keeps, what needs no estimates does the work.
+    monkeypatch.setattr("treadle.schedule.overlap.by_model.budget_of", lambda *_: 1)
+    journal = Journal(level=4)
+    after = order_collectives(program, replace(ctx, journal=journal))
+    assert {e["code"] for e in journal.events("verdict")} <= {"COL000", "COL001", "COL002"}
+    assert figures(after, ACCOUNTINGS["ours"]).peak_bytes <= most
+
+
+def test_without_a_world_the_ranks_of_the_capture_count() -> None:
+    program = fsdp_program(1, 2, 256, 64)
+    assert machine_of(program, Options(hardware="h100-8")).world == 2
+    assert machine_of(program, Options(hardware="h100-8x4")).world == 32
+    assert machine_of(program, Options(hardware="h100-8", world=16)).world == 16
+
+
 # ------------------------------------------------------------------------------- the seed
 
 

@@ -13,7 +13,7 @@ from treadle.analysis.devices import DEVICES, read_calibration
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
 from treadle.ir.change import devices_of
-from treadle.ir.program import Program
+from treadle.ir.program import Collective, Program
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,19 @@ def machine_of(program: Program, options: Options) -> CommMachine:
     if options.cost_file is not None:
         table, measured = read_hardware(options.cost_file), read_measured(options.cost_file)
     hardware = hardware_named(options.hardware or _usual(program, options, table), table)
-    world = options.world or hardware.world
+    world = options.world or _world_of(program, hardware)
     if options.cost_file is None and hardware.device not in DEVICES:
         message = f"hardware '{hardware.name}' is of unknown devices '{hardware.device}'"
         raise UsageError(message, code="COL007")
     return CommMachine(CollectiveCosts(hardware, measured), world, options.cost_file)
+
+
+def _world_of(program: Program, hardware: Hardware) -> int:
+    """As many ranks as nodes were asked for, else as the program was captured with."""
+    ranks = [op.ranks for op in program.leaves if isinstance(op, Collective) and op.ranks]
+    if hardware.nodes > 1 or not ranks:
+        return hardware.world
+    return max(map(max, ranks)) + 1
 
 
 def _usual(program: Program, options: Options, table: dict[str, Hardware]) -> str:

@@ -137,13 +137,16 @@ class GroupsAtWorld:
         found = [op for op in program.leaves if isinstance(op, Collective)]
         self.known = max((max(op.ranks) + 1 for op in found if op.ranks), default=world)
         self.world = world
+        self._found: dict[tuple[str, tuple[int, ...]], RankGroup] = {}
 
     def of(self, op: Collective) -> RankGroup:
         """The group of a collective; one whose ranks are not known is the whole job."""
-        group = op.rank_group
-        if group is None:
-            return RankGroup(op.group, tuple(range(self.world)))
-        return group.at_world(self.known, self.world)
+        key = op.group, op.ranks
+        if key not in self._found:
+            ranks = op.ranks or tuple(range(self.world))
+            known = self.known if op.ranks else self.world
+            self._found[key] = RankGroup(op.group, ranks).at_world(known, self.world)
+        return self._found[key]
 
 
 def tasks_of(

@@ -65,7 +65,7 @@ def find_buckets(program: Program, machine: CommMachine, cap: int | None = None)
         if key is None:
             continue
         row = open_.setdefault(key, [])
-        most = _cap(machine, groups, op) if cap is None else cap
+        most = cap or _cap(machine, groups, op)
         size = sum(graph.tasks[m].message_bytes for m in row)
         full = size + graph.tasks[k].message_bytes > most
         if row and (full or any(ahead[k] >> m & 1 for m in row)):
@@ -209,7 +209,8 @@ def choose_buckets(program: Program, ctx: Ctx) -> Program:
     """
     machine = machine_of(program, ctx.options)
     groups = GroupsAtWorld(program, machine.world)
-    caps = {_cap(machine, groups, op) for op in program.ops if isinstance(op, Collective)}
+    sent = {(op.target, op.group): op for op in program.ops if isinstance(op, Collective)}
+    caps = {_cap(machine, groups, op) for op in sent.values()}
     best, best_us = program, overlap_of(program, ctx, machine, thorough=False).after.makespan_us
     budget = budget_of(program, ctx)
     chosen: int | None = None

@@ -23,14 +23,24 @@ from treadle.schedule.overlap.search import FoundOverlap, find_overlap
 from treadle.schedule.policy import policy_of
 
 
-def order_by_model(program: Program, ctx: Ctx) -> Program:
-    """Put collectives, waits and the rest in the order that is done soonest on the hardware."""
+def order_by_model(program: Program, ctx: Ctx) -> Program | None:
+    """Put collectives, waits and the rest in the order that is done soonest on the hardware.
+
+    None if no order that was found is within the budget as the liveness engine counts it.
+    """
     machine = machine_of(program, ctx.options)
     found = overlap_of(program, ctx, machine)
+    after = program.with_ops(tuple([program.ops[k] for k in found.order]))
+    if _peak(after, ctx) > budget_of(program, ctx):
+        return None
     for row in dead_collectives(program):
         ctx.journal.verdict("overlap", row.names, no("COL005", bytes=row.bytes))
     _journal(found, ctx)
-    return program.with_ops(tuple([program.ops[k] for k in found.order]))
+    return after
+
+
+def _peak(program: Program, ctx: Ctx) -> int:
+    return Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy).peak().bytes
 
 
 def overlap_of(
@@ -44,7 +54,7 @@ def overlap_of(
 def budget_of(program: Program, ctx: Ctx) -> int:
     """Bytes that an order may hold at once: the user's limit, else a little over the given peak."""
     policy = policy_of(ctx)
-    here = Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy).peak().bytes
+    here = _peak(program, ctx)
     if policy.never_raise:
         return here
     if ctx.options.memory_limit is not None:

@@ -128,7 +128,8 @@ def _best(
 def _orders(roles: Roles, steps: Steps, limits: Limits, budget: int) -> Iterator[list[int]]:
     """Orders that fit, made with more and with less begun ahead."""
     profile = tight_profile(roles, steps)
-    for crowded, depth, margin in WAYS:
+    # The second and the fourth try less ahead, for what little memory is left.
+    for crowded, depth, margin in WAYS if len(steps) < LARGE else WAYS[::2]:
         aim = budget
         for _ in range(TIGHTER):
             here = replace(limits, budget=aim, depth=depth, margin=margin, waits_if_crowded=crowded)

@@ -46,8 +46,9 @@ def order_collectives(program: Program, ctx: Ctx) -> Program:
     flights = list(_flights(program))
     if not flights:
         return program
-    if ctx.options.comm == "model":
-        return order_by_model(program, ctx)
+    by_model = order_by_model(program, ctx) if ctx.options.comm == "model" else None
+    if by_model is not None:
+        return by_model
     order = Reorder(program, ctx)
     before = [order.between(f) for f in flights]
     for _ in range(ROUNDS):

@@ -217,9 +217,24 @@ def _with(op: Loop, source: Loop, program: Program) -> Loop:
     if body is None:
         return op
     new = replace(op, body=body)
-    alone = replace(program, name="one", ops=(new,), outputs=(), donated=())
+    alone = _alone(new, program)
     wrong = [v for v in violations(alone) if v.where == op.name and v.code != "IR015"]
     return op if wrong else new
+
+
+def _alone(op: Loop, program: Program) -> Program:
+    """A program of one loop and the buffers it names: rules need not look at all the others."""
+    names: dict[str, None] = {}
+    for name in effects(op).touched:
+        seen: str | None = name
+        while seen is not None:
+            names[seen] = None
+            seen = program.by_name[seen].view_of
+    buffers = tuple([program.by_name[n] for n in names])
+    inputs = tuple([n for n in program.inputs if n in names])
+    return replace(
+        program, name="one", buffers=buffers, ops=(op,), inputs=inputs, outputs=(), donated=()
+    )
 
 
 def _replaced(op: Operation, new: dict[str, Loop]) -> Operation:
