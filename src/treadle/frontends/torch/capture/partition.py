@@ -66,13 +66,27 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
 def forget_detached(joint: torch.fx.GraphModule) -> None:
     """Let everyone read what was detached instead: torch's division takes that for a barrier.
 
-    Behind it lies what it believes must be kept. A joint graph has no gradients left to stop.
+    Behind it lies what it believes must be kept. A joint graph has no gradients left to stop. What
+    the caller gave stays as it is: the graph may change it.
     """
     for node in joint.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
-        if not any(user.op == "output" for user in node.users):
+        is_result = any(user.op == "output" for user in node.users)
+        if not is_result and _is_computed(node.args[0]):
             node.replace_all_uses_with(node.args[0])
             joint.graph.erase_node(node)
     joint.recompile()
+
+
+def _is_computed(node: Any) -> bool:
+    """Whether a value is made by an operator that changes nothing, and stays what it is."""
+    target: Any = getattr(node, "target", None)
+    is_call = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
+    return is_call and not target._schema.is_mutable and not _shows(target)
+
+
+def _shows(target: Any) -> bool:
+    """Whether an operator's result lies in an argument's memory."""
+    return any(a.alias_info is not None for a in target._schema.arguments)
 
 
 def divided(
