@@ -69,7 +69,7 @@ def test_the_breakdown_is_the_peak_and_names_operators_and_lines() -> None:
     made = [p for p in treadle.plan(rows, *given())["forward"].breakdown if p.operator]
     line = rows.__code__.co_firstlineno + 1
     of_softmax = [p.operator for p in made if p.source == f"test_torch_report.py:{line}"]
-    assert set(of_softmax) & {"aten.amax.default", "aten.exp.default", "aten.sum.dim_IntList"}
+    assert "aten.div.Tensor" in of_softmax  # its last step
     assert "output" not in [p.operator for p in made]
 
 
