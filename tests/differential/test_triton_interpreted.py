@@ -57,6 +57,7 @@ def test_rows_and_columns_in_one_walk_give_eagers_results(tmp_path: Path) -> Non
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
 def test_long_rows_are_walked_once_for_their_softmax(tmp_path: Path) -> None:
     assert interpreted(tmp_path, "--long-rows").split()[1] == "3"
 
