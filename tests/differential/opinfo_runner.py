@@ -2,6 +2,7 @@
 
     PYTHONPATH=src:tests/differential python tests/differential/opinfo_runner.py [NAME ...]
         [--dtype float32] [--samples 3] [--dynamic] [--forward] [--json FILE] [--from N] [--to N]
+        [--device cuda] [--share K/N]
 
 For every operator: `pass` (all of it generated), `fallback` (right, with calls of the operator
 itself), `fail` (wrong, not compiled, or a lowering that raised an exception),
@@ -78,15 +79,17 @@ def check(
     samples: int = 3,
     gradients: bool = True,
     dynamic: bool = False,
+    device: str = "cpu",
 ) -> Outcome:
     """One operator on its first samples, forward and, where it has them, gradients."""
     outcome, start = Outcome(full_name(op)), time.perf_counter()
     with_grad = gradients and op.supports_autograd and dtype.is_floating_point
-    if dtype not in op.dtypes:
+    known = op.dtypes if device == "cpu" else op.dtypesIfCUDA
+    if dtype not in known:
         return Outcome(full_name(op), "skip", f"no {dtype} samples")
     torch.manual_seed(0)
     try:
-        chosen = list(islice(op.sample_inputs("cpu", dtype, requires_grad=with_grad), samples))
+        chosen = list(islice(op.sample_inputs(device, dtype, requires_grad=with_grad), samples))
     except Exception as e:
         return Outcome(full_name(op), "skip", f"no samples: {first_line(e)}")
     for sample in chosen:
@@ -194,7 +197,8 @@ def run(function: Any, inputs: Any, grad: bool) -> Any:
     differentiable = [y for y in flat if y.requires_grad and y.numel()]
     if grad and differentiable:
         wanted = [x for x in leaves if x.requires_grad]
-        total = sum((_scalar(y) for y in differentiable), torch.zeros(()))
+        begin = torch.zeros((), device=differentiable[0].device)
+        total = sum((_scalar(y) for y in differentiable), begin)
         gradients = list(torch.autograd.grad(total, wanted, allow_unused=True))
     return [x.detach() for x in flat], gradients
 
@@ -203,7 +207,7 @@ def _scalar(y: Any) -> Any:
     torch.manual_seed(11)
     real = torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
     weights = torch.rand(real.shape, dtype=torch.float32).to(real.dtype)
-    return (real * weights).sum().to(torch.float32)
+    return (real * weights.to(real.device)).sum().to(torch.float32)
 
 
 def _copy(x: Any) -> Any:
@@ -213,7 +217,9 @@ def _copy(x: Any) -> Any:
     if x.layout is not torch.strided or x.is_conj() or x.is_neg():
         return x.detach().clone().requires_grad_(x.requires_grad)
     whole = x.detach().untyped_storage().clone()
-    same = torch.empty(0, dtype=x.dtype).set_(whole, x.storage_offset(), x.size(), x.stride())
+    same = torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        whole, x.storage_offset(), x.size(), x.stride()
+    )
     return same.requires_grad_(x.requires_grad)
 
 
@@ -263,11 +269,15 @@ def main() -> int:
     parser.add_argument("--json")
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--to", type=int, default=10_000)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--share", default="0/1", help="every Nth operator from the Kth on: K/N")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     outcomes = []
-    for op in islice(operators(args.names), args.first, args.to):
-        one = check(op, getattr(torch, args.dtype), args.samples, not args.forward, args.dynamic)
+    own, shares = map(int, args.share.split("/"))
+    dtype = getattr(torch, args.dtype)
+    for op in islice(operators(args.names), args.first + own, args.to, shares):
+        one = check(op, dtype, args.samples, not args.forward, args.dynamic, args.device)
         outcomes.append(one)
         if one.status == "fail" or args.names:
             print(f"{one.status:9} {one.name}: {one.note} {one.calls}", flush=True)

@@ -51,6 +51,12 @@ def test_graphs_of_torch_give_eagers_results_and_gradients(tmp_path: Path) -> No
 
 
 @pytest.mark.torch
+def test_scans_functions_and_operators_without_a_form_give_eagers_results(tmp_path: Path) -> None:
+    said = interpreted(tmp_path, "--operators")
+    assert int(said.split()[1]) >= 24, said
+
+
+@pytest.mark.torch
 def test_rows_and_columns_in_one_walk_give_eagers_results(tmp_path: Path) -> None:
     said = interpreted(tmp_path, "--mixed")
     assert int(said.split()[1]) >= 7, said

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -26,6 +27,7 @@ from torch_fuzz_cases import Case, functions_of, make_case, storage_of, text_of
 from torch_fuzz_interp import Watching
 
 from treadle.core.options import Options
+from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Settings
 
 BATCH = 6
@@ -250,8 +252,11 @@ def check(case: Case, settings: Settings) -> str | None:
     wanted = eager(case)
     if wanted is None:
         return None
-    watching = Watching(settings)
-    problem = with_backend(case, watching, wanted) or watching.problem
+    if torch.get_default_device().type != "cpu":
+        problem = with_backend(case, partial(compile_with, settings), wanted)
+    else:
+        watching = Watching(settings)
+        problem = with_backend(case, watching, wanted) or watching.problem
     if problem is None or with_backend(case, "aot_eager", wanted) is not None:
         return None
     return problem
@@ -261,6 +266,9 @@ def check_batch(cases: Sequence[Case], settings: Settings) -> list[tuple[Case, s
     """The failing ones among several cases, compiled together as one function."""
     pairs = [(case, eager(case)) for case in cases]
     usable = [(case, wanted) for case, wanted in pairs if wanted is not None]
+    if torch.get_default_device().type != "cpu":  # the interpreter sees memory of the CPU only
+        failures = [(case, check(case, settings)) for case, _ in usable]
+        return [(case, problem) for case, problem in failures if problem is not None]
     watching = Watching(settings)
     if len(usable) > 1 and _all_agree(usable, watching) and watching.problem is None:
         return []
@@ -365,7 +373,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--device", default="cpu", help="where functions run: cpu or cuda")
     args = parser.parse_args()
+    torch.set_default_device(args.device)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     start = time.perf_counter()

@@ -21,10 +21,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "property"))
 
-import random_bodies
-import wide_programs
-from hypothesis import HealthCheck, assume, given, seed, settings
-
 from treadle.codegen.lower import lower
 from treadle.core.context import Ctx
 from treadle.core.errors import TreadleError
@@ -66,6 +62,10 @@ def run_in_triton(
 
 def check_programs(count: int, first: int) -> int:
     """Run random programs; gives how many were compared."""
+    import random_bodies
+    import wide_programs
+    from hypothesis import HealthCheck, assume, given, seed, settings
+
     wide = tuple(e for e in wide_programs.ELEMENTS if not e.is_low_precision)
     wide_programs.ELEMENTS = wide  # type: ignore[assignment]
     random_bodies.ELEMENTS = wide  # type: ignore[assignment]
@@ -136,6 +136,60 @@ def check_graphs() -> int:
                 results.append([*outs, *[a.grad for a in args if a.grad is not None]])
             for wanted, got in zip(*results, strict=True):
                 torch.testing.assert_close(got, wanted, rtol=1e-4, atol=2e-4, msg=name)
+    return len(functions)
+
+
+def check_operators() -> int:
+    """Scans, functions, and operators without a form among those that have one; gives how many."""
+    import torch
+    from torch.nn import functional
+
+    import treadle.torch  # noqa: F401
+
+    x, i, j = torch.randn(33, 64), torch.randint(-50, 50, (33, 64)), torch.randint(1, 9, (33, 64))
+    z = torch.zeros(64, 64)
+    edges = torch.linspace(-1, 1, 7)
+    rounding = ("trunc", "floor")
+    functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "running sums": (lambda x: x.cumsum(1) * 2 + x.cumsum(0), (x,)),
+        "running products": (lambda x: x.cumprod(1), (x,)),
+        "running counts": (lambda i: i.cumsum(1) + i.bool().cumsum(0), (i,)),
+        "running maximum": (lambda x: torch.where(x > 2, torch.nan, x).cummax(1), (x,)),
+        "running minimum of whole numbers": (lambda i: i.cummin(0), (i,)),
+        "running logsumexp": (lambda x: x.logcumsumexp(1), (x,)),
+        "running logsumexp from -inf": (
+            lambda x: torch.where(x < 0, -torch.inf, x).logcumsumexp(1),
+            (x,),
+        ),
+        "sorted": (lambda x: torch.sort(x, dim=1)[0] + 1, (x,)),
+        "largest": (lambda x: (x * 2).topk(5)[0].exp(), (x,)),
+        "near zero": (lambda x: functional.elu(x) + torch.expm1(x * 1e-3), (x,)),
+        "near one": (lambda x: functional.softplus(x) + torch.log1p(x.abs() * 1e-5), (x,)),
+        "rounded": (lambda x: torch.round(x * 4) / 2 + torch.trunc(x * 3), (x,)),
+        "halves": (lambda i: torch.round(i / 2), (i,)),
+        "in double": (lambda x: torch.erf(x.double()) * torch.sin(x.double()) + 1, (x,)),
+        "whole quotients": (
+            lambda i, j: [torch.div(i, j, rounding_mode=how) for how in rounding],
+            (i, j),
+        ),
+        "whole remainders": (lambda i, j: (torch.fmod(i, j), i % j), (i, j)),
+        "shifts": (lambda i, j: (i << j, i >> j), (i, j)),
+        "signs": (lambda x: torch.copysign(x, -x) + torch.signbit(x).float(), (x,)),
+        "hyperbolic": (lambda x: torch.sinh(x) + torch.cosh(x) + torch.tan(x), (x,)),
+        "angles": (lambda x: torch.atan2(x, x + 1) * 2 + torch.asin(x.tanh()), (x,)),
+        "buckets": (lambda x, e: torch.bucketize(x, e) + 1, (x, edges)),
+        "bits": (lambda x: (x + 1).view(torch.int32) + 1, (x,)),
+        "middle": (lambda x: x.median(1)[0] + 1, (x,)),
+        "added by index": (lambda z, x, j: z.index_add(0, j[0, :33], x[:33]), (z, x, j)),
+    }
+    warnings.simplefilter("error")
+    for name, (function, given_values) in functions.items():
+        for dynamic in (False, True):
+            torch._dynamo.reset()
+            ours = torch.compile(function, backend="treadle", dynamic=dynamic)(*given_values)
+            wanted = function(*given_values)
+            close = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
+            torch.testing.assert_close(ours, wanted, **close, msg=lambda m, n=name: f"{n}: {m}")
     return len(functions)
 
 
@@ -216,8 +270,17 @@ def main() -> None:
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--long-rows", action="store_true")
+    parser.add_argument("--operators", action="store_true")
+    parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
-    assert is_interpreted(), "set TRITON_INTERPRET=1"
+    if asked.device == "cpu":
+        assert is_interpreted(), "set TRITON_INTERPRET=1"
+    else:
+        import torch
+
+        torch.set_default_device(asked.device)
+    if asked.operators:
+        print("operators", check_operators())
     if asked.programs:
         print("programs", check_programs(asked.programs, asked.seed))
     if asked.graphs:

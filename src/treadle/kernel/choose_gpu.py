@@ -33,7 +33,7 @@ BLOCK = 2048
 """Elements of a row that a loop takes at a time."""
 COLUMNS, ROWS = 64, 32
 """The tile of a reduction along columns."""
-ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
+ONE_BY_ONE = frozenset({"sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
                         "randint", "assert"})  # fmt: skip
 
 
@@ -68,6 +68,8 @@ def may_be_tiled(nest: Nest, program: Program) -> Verdict:
     for at in nest.body.walk():
         if at.stmt.op in ONE_BY_ONE:
             return no("KER007", nest=nest.name, reason=f"{at.stmt.op} goes one by one")
+        if at.stmt.op == "scan" and not keeps_rows(nest.body):
+            return no("KER007", nest=nest.name, reason="a scan goes along more than registers hold")
     must = plan_nests(nest.body, program.storage_of, frozenset(), in_any_order=True)
     if any(s.kept for s in must.steps):
         return no("KER007", nest=nest.name, reason="a row must be kept")
@@ -99,7 +101,7 @@ class _GpuChoice:
             inner = min(reversed(self.body.reduce.vars), key=self.costs.of)
             best = min(reversed(self.body.space.vars), key=self.costs.of)
             columns = best in self.body.domain.vars and self.costs.of(best) < self.costs.of(inner)
-            if columns:
+            if columns and not self._scans:
                 found, shape = list(self._columns(best, inner)), "columns"
             else:
                 found, shape = list(self._rows(inner)), "rows"
@@ -167,7 +169,9 @@ class _GpuChoice:
         loops = list(self.body.domain.vars)
         rows: dict[Symbol, int] = {}
         across = self._across(r)
-        if across is not None:
+        if across is not None and self._scans:
+            rows[across] = min(SQUARE // 2, self._power(across), max(LONGEST_KEPT // size, 1))
+        elif across is not None:
             is_kept, size = False, min(SQUARE, self._power(r))
             rows[across] = min(SQUARE // 2, self._power(across))
         elif loops and size < POINTS:
@@ -198,6 +202,11 @@ class _GpuChoice:
         for many in rows.values():
             points *= many
         yield Tune("warps", min(_warps(points), 4) if self._is_online else _warps(points))
+
+    @property
+    def _scans(self) -> bool:
+        """Whether rows are scanned, so that each must be one tile."""
+        return any(at.stmt.op == "scan" for at in self.body.walk())
 
     @property
     def _is_online(self) -> bool:

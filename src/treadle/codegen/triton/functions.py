@@ -6,9 +6,161 @@ itself offers, so that they run on every device and in its interpreter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 FUNCTIONS: Mapping[str, str] = {
+    "tr_add": '''
+@triton.jit
+def tr_add(a, b):
+    """How parts of a sum are combined."""
+    return a + b
+''',
+    "tr_copysign": '''
+@triton.jit
+def tr_copysign(a, b):
+    """The size of a with the sign of b."""
+    size = tl.abs(a)
+    return tl.where(tr_signbit(b), -size, size)
+''',
+    "tr_cosh": '''
+@triton.jit
+def tr_cosh(x):
+    """cosh of f32, rounded once: through f64."""
+    e = tl.exp(tl.abs(x).to(tl.float64))
+    return (0.5 * e + 0.5 / e).to(tl.float32)
+''',
+    "tr_expm1": '''
+@triton.jit
+def tr_expm1(x):
+    """exp(x) - 1 of f32, rounded once: through f64, near zero by its series."""
+    y = x.to(tl.float64)
+    near = y * (1.0 + y * (0.5 + y * (0.16666666666666666 + y * 0.041666666666666664)))
+    return tl.where(tl.abs(y) < 1e-3, near, tl.exp(y) - 1.0).to(tl.float32)
+''',
+    "tr_later_max": '''
+@triton.jit
+def tr_later_max(a, i, b, j):
+    """The larger of two and where it is: of equals the later, a NaN before all."""
+    later = (b != b) | ((a == a) & (b >= a))
+    return tl.where(later, b, a), tl.where(later, j, i)
+''',
+    "tr_later_min": '''
+@triton.jit
+def tr_later_min(a, i, b, j):
+    """The smaller of two and where it is: of equals the later, a NaN before all."""
+    later = (b != b) | ((a == a) & (b <= a))
+    return tl.where(later, b, a), tl.where(later, j, i)
+''',
+    "tr_log1p": '''
+@triton.jit
+def tr_log1p(x):
+    """log(1 + x) of f32, rounded once: through f64, near zero by its series."""
+    y = x.to(tl.float64)
+    near = y * (1.0 - y * (0.5 - y * (0.3333333333333333 - y * 0.25)))
+    return tl.where(tl.abs(y) < 1e-3, near, tl.log(1.0 + y)).to(tl.float32)
+''',
+    "tr_logaddexp": '''
+@triton.jit
+def tr_logaddexp(a, b):
+    """log(exp(a) + exp(b)) of f32."""
+    top = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    low = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    more = tr_log1p(tl.exp(low - top))
+    return tl.where((tl.abs(top) == float("inf")) | (low == -float("inf")), top, top + more)
+''',
+    "tr_max_whole": '''
+@triton.jit
+def tr_max_whole(a, b):
+    """The larger of two whole numbers."""
+    return tl.maximum(a, b)
+''',
+    "tr_min": '''
+@triton.jit
+def tr_min(a, b):
+    """The smaller of two; a NaN is smaller than all."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "tr_min_whole": '''
+@triton.jit
+def tr_min_whole(a, b):
+    """The smaller of two whole numbers."""
+    return tl.minimum(a, b)
+''',
+    "tr_round": '''
+@triton.jit
+def tr_round(x):
+    """The nearest whole number, halves to even."""
+    low = tl.floor(x)
+    away = x - low
+    odd = tl.floor(low * 0.5) * 2.0 != low
+    y = tl.where((away > 0.5) | ((away == 0.5) & odd), low + 1.0, low)
+    return tl.where(tl.abs(x) < float("inf"), y, x)
+''',
+    "tr_shift_left": '''
+@triton.jit
+def tr_shift_left(a, b, bits: tl.constexpr):
+    """a shifted left by b bits; 0 if b leaves the width."""
+    inside = (b >= 0) & (b < bits)
+    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+''',
+    "tr_shift_right": '''
+@triton.jit
+def tr_shift_right(a, b, bits: tl.constexpr):
+    """a shifted right by b bits, arithmetic; by more than its width, its sign."""
+    inside = (b >= 0) & (b < bits)
+    return a >> tl.where(inside, b, bits - 1)
+''',
+    "tr_signbit": '''
+@triton.jit
+def tr_signbit(x):
+    """Whether the sign bit of an f32 or f64 is set."""
+    if x.dtype == tl.float64:
+        found = x.to(tl.int64, bitcast=True) < 0
+    else:
+        found = x.to(tl.int32, bitcast=True) < 0
+    return found
+''',
+    "tr_sinh": '''
+@triton.jit
+def tr_sinh(x):
+    """sinh of f32, rounded once: through f64, near zero by its series."""
+    y = x.to(tl.float64)
+    e = tl.exp(y)
+    near = y * (1.0 + y * y * (0.16666666666666666 + y * y * 0.008333333333333333))
+    return tl.where(tl.abs(y) < 1e-2, near, 0.5 * e - 0.5 / e).to(tl.float32)
+''',
+    "tr_tan": '''
+@triton.jit
+def tr_tan(x):
+    """tan of f32, through f64."""
+    y = x.to(tl.float64)
+    return (tl.sin(y) / tl.cos(y)).to(tl.float32)
+''',
+    "tr_trunc": '''
+@triton.jit
+def tr_trunc(x):
+    """Rounded towards zero."""
+    return tl.where(x < 0, tl.ceil(x), tl.floor(x))
+''',
+    "tr_truncdiv": '''
+@triton.jit
+def tr_truncdiv(a, b):
+    """a / b rounded towards zero, of whole numbers; by zero: 0."""
+    d = tl.where(b == 0, 1, b)
+    q = a // d
+    r = a - q * d
+    q = tl.where((r != 0) & ((r < 0) != (a < 0)), q + 1, q)
+    return tl.where(b == 0, 0, q)
+''',
+    "tr_fmod": '''
+@triton.jit
+def tr_fmod(a, b):
+    """The remainder with the sign of a, of whole numbers; by zero: 0."""
+    d = tl.where(b == 0, 1, b)
+    r = a - tr_truncdiv(a, d) * d
+    return tl.where(b == 0, 0, r)
+''',
     "tr_erf": '''
 @triton.jit
 def tr_erf(x):
@@ -105,6 +257,15 @@ def tr_sign(x):
 }
 
 
+CALLED = re.compile(r"\btr_\w+")
+
+
 def source_of(names: Iterable[str]) -> str:
-    """The text of the functions asked for."""
-    return "\n".join([FUNCTIONS[name] for name in sorted(set(names))])
+    """The text of the functions asked for, and of those they call."""
+    found, left = set[str](), list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += CALLED.findall(FUNCTIONS[name])
+    return "\n".join([FUNCTIONS[name] for name in sorted(found)])

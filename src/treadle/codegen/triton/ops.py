@@ -60,6 +60,19 @@ ROWS: Mapping[str, Cells] = {
     },
     "reciprocal": {"any": "1.0 / {a}"},
     "remainder": {"whole": "tr_mod({a}, {b})", "float": "{a} - tl.floor({a} / {b}) * {b}"},
+    "truncdiv": {"whole": "tr_truncdiv({a}, {b})", "float": "tr_trunc({a} / {b})"},
+    "fmod": {"whole": "tr_fmod({a}, {b})"},
+    "trunc": {"whole": "{a}", "float": "tr_trunc({a})"},
+    "round": {"whole": "{a}", "float": "tr_round({a})"},
+    "signbit": {
+        "bool": "{a} & False",
+        "uint": "{a} != {a}",
+        "int": "{a} < 0",
+        "float": "tr_signbit({a})",
+    },
+    "copysign": {"float": "tr_copysign({a}, {b})"},
+    "bitwise_left_shift": {"whole": "tr_shift_left({a}, {b}, {bits})"},
+    "bitwise_right_shift": {"whole": "tr_shift_right({a}, {b}, {bits})"},
     "floor": {"whole": "{a}", "float": "tl.floor({a})"},
     "ceil": {"whole": "{a}", "float": "tl.ceil({a})"},
     "eq": _infix("=="),
@@ -86,6 +99,11 @@ ROWS: Mapping[str, Cells] = {
     "exp2": {"any": "tl.exp2({a})"},
     "log": {"any": "tl.log({a})"},
     "log2": {"any": "tl.log2({a})"},
+    "expm1": {"any": "tr_expm1({a})"},
+    "log1p": {"any": "tr_log1p({a})"},
+    "sinh": {"any": "tr_sinh({a})"},
+    "cosh": {"any": "tr_cosh({a})"},
+    "tan": {"any": "tr_tan({a})"},
     "sin": {"any": "tl.sin({a})"},
     "cos": {"any": "tl.cos({a})"},
     "erf": {"any": "tr_erf({a})"},
@@ -93,6 +111,8 @@ ROWS: Mapping[str, Cells] = {
     "sigmoid": {"any": "tr_sigmoid({a})"},
 }
 """What can be written; the other operations have no form in Triton yet."""
+ONLY_F32 = frozenset({"erf", "tanh", "sin", "cos", "pow", "expm1", "log1p", "sinh", "cosh", "tan"})
+"""Functions that are not exact enough for f64."""
 HELPER = re.compile(r"\btr_\w+")
 
 
@@ -103,7 +123,7 @@ def can_write(name: str, types: Sequence[DType]) -> bool:
     if name not in ROWS:
         return False
     common = _common(name, types)
-    if common is DType.F64 and name in ("erf", "tanh", "sin", "cos", "pow"):
+    if common is DType.F64 and name in ONLY_F32:
         return False
     return _cell(name, common) is not None
 
@@ -130,7 +150,7 @@ def pointwise(name: str, values: Sequence[str], types: Sequence[DType], result: 
     assert cell is not None, f"{name} has no meaning for {common}"
     operands = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
     fits = [o if o.isidentifier() else f"({o})" for o in operands]
-    text = cell.format(**dict(zip("abc", fits, strict=False)), T=held(common))
+    text = cell.format(**dict(zip("abc", fits, strict=False)), T=held(common), bits=common.bits)
     if POINTWISE[name].result == "bool":
         return text
     if common.is_int or common is DType.BOOL:

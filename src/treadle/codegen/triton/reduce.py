@@ -376,9 +376,4 @@ KINDS: dict[str, Callable[[TritonWriter, Stmt, int], Reducer]] = {
 
 def reducer_for(w: TritonWriter, stmt: Stmt, number: int) -> Reducer:
     """The form of a reduction."""
-    from treadle.codegen.triton.writer import unwritable
-
-    kind = str(stmt.attr("kind"))
-    if kind not in KINDS:
-        raise unwritable(w.nest, kind)
-    return KINDS[kind](w, stmt, number)
+    return KINDS[str(stmt.attr("kind"))](w, stmt, number)

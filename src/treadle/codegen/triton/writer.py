@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from treadle.codegen.triton.forms import ATOMIC, why_unwritable
 from treadle.codegen.triton.index import TritonIndex
-from treadle.codegen.triton.ops import can_write, helpers_in, pointwise
+from treadle.codegen.triton.ops import helpers_in, pointwise
 from treadle.codegen.triton.reduce import Reducer, reducer_for
 from treadle.codegen.triton.rows import RowLoop
+from treadle.codegen.triton.scans import scan_lines
 from treadle.codegen.triton.types import STORED, converted, literal, loaded, stored
 from treadle.core.errors import TreadleError
 from treadle.index import Expr, Kind, Symbol
@@ -35,11 +37,6 @@ from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 
 TWICE = frozenset({"welford", "welford_combine"})
 """Reductions that are written as two walks."""
-ATOMIC = {
-    "atomic_add": "tl.atomic_add",
-    "atomic_max": "tl.atomic_max",
-    "atomic_min": "tl.atomic_min",
-}
 INDENT = "    "
 
 
@@ -354,6 +351,10 @@ class TritonWriter:
 
     # -- statements --------------------------------------------------------------------------
     def _statement(self, stmt: Stmt, number: int, step: Step | None = None) -> None:
+        given = [t for a in stmt.args if isinstance(t := self.types[a], DType)]
+        refused = why_unwritable(stmt, given, self.program.by_name, self.body.reduce)
+        if refused is not None:
+            raise TreadleError(f"nest '{self.nest.name}': {refused}", code="GEN004")
         if stmt.op in POINTWISE:
             self._pointwise(stmt, number)
         elif stmt.op == "reduce":
@@ -361,15 +362,11 @@ class TritonWriter:
             reducer = self._reducer(step)
             self.lines.add(*reducer.at_once())
             self.define(number, reducer.results(), self._outside(stmt))
-        elif stmt.op in STATEMENTS:
-            STATEMENTS[stmt.op](self, stmt, number)
         else:
-            raise unwritable(self.nest, stmt.op)
+            STATEMENTS[stmt.op](self, stmt, number)
 
     def _pointwise(self, stmt: Stmt, number: int) -> None:
         types = [self.type_of(a) for a in stmt.args]
-        if not can_write(stmt.op, types):
-            raise unwritable(self.nest, stmt.op)
         values = [self.name_of(a) for a in stmt.args]
         along = frozenset[Symbol]().union(*[self.along[a] for a in stmt.args])
         self.define(number, [pointwise(stmt.op, values, types, self.types[number])], along)
@@ -385,6 +382,20 @@ class TritonWriter:
         (a,) = stmt.args
         text = converted(self.name_of(a), self.type_of(a), self.type_of(number))
         self.define(number, [text], self.along[a])
+
+    def bitcast(self, stmt: Stmt, number: int) -> None:
+        """The bits of a value as another type."""
+        (a,) = stmt.args
+        given, to = self.type_of(a), self.type_of(number)
+        bits = stored(given, self.name_of(a))
+        text = loaded(to, f"({bits}).to({STORED[to]}, bitcast=True)")
+        self.define(number, [text], self.along[a])
+
+    def scan(self, stmt: Stmt, number: int) -> None:
+        """A running combination along a row that is one tile."""
+        lines, results = scan_lines(self, stmt, number)
+        self.lines.add(*lines)
+        self.define(number, results, frozenset(a.loop for a in self.plan.tiles))
 
     def place(self, stmt: Stmt, number: int) -> None:
         """An index as a value."""
@@ -436,11 +447,9 @@ class TritonWriter:
         mask = self.mask(loops)
         if mode == "plain":
             self.lines.add(f"tl.store({at}, {value}, {mask})")
-        elif mode in ATOMIC and (not buffer.dtype.is_low_precision or mode == "atomic_add"):
+        else:
             at, value = self._whole_shape(at, value, loops)
             self.lines.add(f'{ATOMIC[mode]}({at}, {value}, {mask}, sem="relaxed")')
-        else:
-            raise unwritable(self.nest, f"store {mode}")
 
     def _whole_shape(self, at: str, value: str, loops: frozenset[Symbol]) -> tuple[str, str]:
         """Address and value in one shape: every point of the tile adds for itself."""
@@ -504,7 +513,9 @@ def _comment(text: str) -> str:
 
 STATEMENTS = {
     "constant": TritonWriter.constant,
+    "bitcast": TritonWriter.bitcast,
     "cast": TritonWriter.cast,
+    "scan": TritonWriter.scan,
     "index": TritonWriter.place,
     "indirect": TritonWriter.indirect,
     "load": TritonWriter.load,

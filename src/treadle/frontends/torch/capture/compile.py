@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from treadle.analysis.cost import cost_model
+from treadle.codegen.triton.forms import why_unwritable
 from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import TreadleError
 from treadle.core.journal import Journal
@@ -30,6 +31,7 @@ from treadle.frontends.torch.capture import log
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
+from treadle.frontends.torch.lowering.devices import device_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.merge_products import merge_products
@@ -189,7 +191,9 @@ def _build(
     part = partial(compile_graph, kind=GraphKind.INFERENCE, settings=settings)
     if settings.options.numerics != "exact":
         merge_products(gm)
-    lowered = lower_graph(gm, kind, donated, part)
+    is_triton = settings.options.code == "triton" or device_of(gm) != "cpu"
+    refuses = why_unwritable if is_triton else None
+    lowered = lower_graph(gm, kind, donated, part, refuses)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
     elif any(b.device.startswith("cuda") for b in lowered.program.buffers):

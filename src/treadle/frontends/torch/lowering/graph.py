@@ -42,6 +42,7 @@ from treadle.frontends.torch.lowering.values import (
     Number,
     Opaque,
     Realised,
+    Refusal,
     Tensor,
 )
 from treadle.index import Symbol, as_expr, hint
@@ -88,17 +89,19 @@ def lower_graph(
     kind: GraphKind = GraphKind.INFERENCE,
     donated: Sequence[int] = (),
     compile_part: Compile | None = None,
+    refuses: Refusal | None = None,
 ) -> Lowered:
     """The graph as a program; nodes whose loops turn out not to be writable become calls.
 
-    `compile_part` compiles graphs inside the graph; without it torch runs them.
+    `compile_part` compiles graphs inside the graph; without it torch runs them. `refuses` says
+    what kernels on the graph's device cannot hold.
     """
     write_out_regions(gm)
     ask_owners(gm)
     banned: dict[str, NotLowered] = {}
     while True:
         try:
-            return GraphLowering(gm, kind, donated, banned, compile_part).run()
+            return GraphLowering(gm, kind, donated, banned, compile_part, refuses).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
@@ -115,7 +118,9 @@ class GraphLowering:
         donated: Sequence[int] = (),
         banned: Mapping[str, NotLowered] | None = None,
         compile_part: Compile | None = None,
+        refuses: Refusal | None = None,
     ) -> None:
+        self.refuses = refuses
         self.compile_part, self.device = compile_part, device_of(gm)
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(kind.value, numerics=TORCH)
@@ -158,7 +163,7 @@ class GraphLowering:
                 where = self.fresh(name)
             self._ops.add(where)
             self.out.made_for[where] = self.current
-            realise(self.builder, where, value, self.origins, keep_gaps)
+            realise(self.builder, where, value, self.origins, keep_gaps, self.refuses)
         assert value.home is not None, "a realised value has a home"
         return value.home
 
@@ -285,6 +290,7 @@ class GraphLowering:
         reason = self._reason_for_call(node, val)
         crashed = isinstance(self.banned.get(node.name), LoweringCrashed)
         if reason is None:
+            begun = len(self.builder.buffers)
             try:
                 is_number = isinstance(val, torch.SymFloat)
                 value = run_number(self, node) if is_number else self._by_table(node)
@@ -293,6 +299,8 @@ class GraphLowering:
             except NotLowered as e:
                 if e.node is not None and e.node != node.name:
                     raise
+                if len(self.builder.buffers) != begun:  # what was begun goes: once more without
+                    raise type(e)(e.reason, node.name) from e
                 reason, crashed = e.reason, isinstance(e, LoweringCrashed)
             except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
                 reason, crashed = f"its lowering fails: {type(e).__name__}: {e}", True
@@ -519,7 +527,8 @@ class GraphLowering:
         whole = (sizes, wanted.strides) if begin.value == 0 else ((layout.span,), None)
         target = self.builder.buffer(self.fresh(name), value.dtype, *whole)
         part = Lazy(sizes, value.dtype, value.load, value.reads)
-        write_loop(self.builder, self.fresh_op(name), part, target, layout, self.origins)
+        where = self.fresh_op(name)
+        write_loop(self.builder, where, part, target, layout, self.origins, self.refuses)
         return Realised(target, Layout(tuple(value.sizes), wanted.strides, begin))
 
     def _apart(self, where: Realised, val: Any, name: str) -> Realised:

@@ -146,7 +146,7 @@ class Node:
     def loop(self, extents: Sequence[Expr], reduce: Sequence[Expr] = ()) -> Iterator[LoopWriter]:
         """A loop whose body is written inside the `with` block; it must store its results."""
         builder = self.graph.builder
-        k = LoopWriter(builder.buffers, extents, reduce)
+        k = LoopWriter(builder.buffers, extents, reduce, self.graph.refuses)
         yield k
         name = self.graph.fresh_op(self.name)
         builder.add(Loop(name=name, device="cpu", origins=self.graph.origins, body=k.build()))

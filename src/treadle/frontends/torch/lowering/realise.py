@@ -17,7 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.frontends.torch.lowering.values import Index, Lazy, LoopWriter, Realised, Tensor
+from treadle.frontends.torch.lowering.values import (
+    Index,
+    Lazy,
+    LoopWriter,
+    Realised,
+    Refusal,
+    Tensor,
+)
 from treadle.index import Expr, Facts, as_expr, hint
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.ops import OPS
@@ -101,10 +108,11 @@ def write_loop(
     target: Buffer,
     layout: Layout,
     origins: Sequence[str],
+    refuses: Refusal | None = None,
 ) -> None:
     """Append a loop that computes every element of `value` into a view of `target`."""
     order = memory_order(layout.sizes, layout.strides)
-    k = LoopWriter(builder.buffers, [value.sizes[d] for d in order])
+    k = LoopWriter(builder.buffers, [value.sizes[d] for d in order], refuses=refuses)
     at: list[Expr] = [as_expr(0)] * len(order)
     for var, d in zip(k.at, order, strict=True):
         at[d] = var
@@ -124,6 +132,7 @@ def realise(
     value: Lazy,
     origins: Sequence[str],
     keep_gaps: bool = False,
+    refuses: Refusal | None = None,
 ) -> Realised:
     """The value in memory: a buffer and a loop that fills it, made once.
 
@@ -134,6 +143,6 @@ def realise(
         if keep_gaps and value.strides is not None and 0 not in [n.value for n in value.sizes]:
             strides = value.strides if is_spread(value.sizes, value.strides) else strides
         target = builder.buffer(name, value.dtype, value.sizes, strides)
-        write_loop(builder, name, value, target, target.layout, origins)
+        write_loop(builder, name, value, target, target.layout, origins, refuses)
         value.home = Realised(target, target.layout)
     return value.home

@@ -11,7 +11,7 @@ function from loop indices to a body value; its consumers call it inside their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -22,6 +22,8 @@ from treadle.ir.types import Buffer, DType, Layout
 
 Index: TypeAlias = tuple[Expr, ...]
 Inner: TypeAlias = "Callable[[LoopWriter, Index], Value]"
+Refusal: TypeAlias = "Callable[[Stmt, Sequence[DType], Mapping[str, Buffer], Domain], str | None]"
+"""Why a statement on operands of these types has no form in the graph's kernels; None if it has."""
 
 
 class NotLowered(Exception):  # noqa: N818
@@ -42,11 +44,31 @@ class LoopWriter(BodyBuilder):
     """A body builder that writes each computation once per place, and marks unproven accesses."""
 
     def __init__(
-        self, buffers: dict[str, Buffer], extents: Sequence[Expr], reduce: Sequence[Expr] = ()
+        self,
+        buffers: dict[str, Buffer],
+        extents: Sequence[Expr],
+        reduce: Sequence[Expr] = (),
+        refuses: Refusal | None = None,
     ) -> None:
         super().__init__(buffers, extents, reduce)
+        self.refuses = refuses
         self.space: Domain = self.domain + self.reduce if len(self.reduce) else self.domain
         self._known: list[dict[object, Value]] = [{}]
+
+    def emit(
+        self,
+        op: str,
+        args: Sequence[Value] = (),
+        attrs: tuple[object, ...] = (),
+        region: Callable[[], Sequence[Value]] | None = None,
+    ) -> Value:
+        """Append a statement, unless kernels on the graph's device cannot hold it."""
+        if self.refuses is not None:
+            given = [t for a in args if isinstance(t := self.types.values[a.number], DType)]
+            reason = self.refuses(Stmt(op, (), attrs), given, self.buffers, self.reduce)
+            if reason is not None:
+                raise NotLowered(reason)
+        return super().emit(op, args, attrs, region)
 
     @property
     def at(self) -> Index:
