@@ -82,6 +82,8 @@ class TritonWriter:
         self.pointers: dict[str, str] = {}
         self.under: list[str] = []
         """Conditions of the masked regions around the present place."""
+        self.under_along: frozenset[Symbol] = frozenset()
+        """The loops along which they differ."""
         self.reducers: dict[int, Reducer] = {}
         self.is_wide = self._needs_64_bits()
         self.index = TritonIndex(self.facts, self._symbol)
@@ -432,6 +434,9 @@ class TritonWriter:
         mask = self.mask(loops)
         other = ", other=0" if mask != "None" else ""
         at = f"{self.pointer(buffer.name)} + {self.index.write(e)}"
+        if self.under_along - loops:  # the condition has more points than there are addresses
+            loops = loops | self.under_along
+            at, mask = self._in_shape(at, loops), self.mask(loops)
         text = f"tl.load({at}, {mask}{other})" if mask != "None" else f"tl.load({at})"
         self.define(number, [loaded(buffer.dtype, text)], loops)
 
@@ -446,6 +451,8 @@ class TritonWriter:
         at = f"{self.pointer(buffer.name)} + {self.index.write(e)}"
         mask = self.mask(loops)
         if mode == "plain":
+            if loops - self.loops_of(e):
+                at = self._in_shape(at, loops)
             self.lines.add(f"tl.store({at}, {value}, {mask})")
         else:
             at, value = self._whole_shape(at, value, loops)
@@ -453,11 +460,14 @@ class TritonWriter:
 
     def _whole_shape(self, at: str, value: str, loops: frozenset[Symbol]) -> tuple[str, str]:
         """Address and value in one shape: every point of the tile adds for itself."""
-        shape = [self.tile_size(a) if a.loop in loops else 1 for a in self.plan.tiles]
+        return self._in_shape(at, loops), self._in_shape(value, loops)
+
+    def _in_shape(self, text: str, loops: frozenset[Symbol]) -> str:
+        """A value or address with all points along some loops."""
         if not any(a.loop in loops for a in self.plan.tiles):
-            return at, value
-        dims = ", ".join(map(str, shape))
-        return f"tl.broadcast_to({at}, [{dims}])", f"tl.broadcast_to({value}, [{dims}])"
+            return text
+        shape = [self.tile_size(a) if a.loop in loops else 1 for a in self.plan.tiles]
+        return f"tl.broadcast_to({text}, [{', '.join(map(str, shape))}])"
 
     def masked(self, stmt: Stmt, number: int) -> None:
         """A region whose loads happen only where a condition holds."""
@@ -465,6 +475,7 @@ class TritonWriter:
         assert isinstance(other, Literal), "a masked region has another value"
         t = self.type_of(number)
         self.under.append(self.name_of(a))
+        around, self.under_along = self.under_along, self.under_along | self.along[a]
         inner, yielded = number + 1, ""
         along = self.along[a]
         for one in stmt.region:
@@ -476,6 +487,7 @@ class TritonWriter:
                 self._statement(one, inner)
                 inner += values_in(one) if one.region else OPS[one.op].produces
         self.under.pop()
+        self.under_along = around
         text = f"tl.where({self.name_of(a)}, {yielded}, {literal(other.value, t)})"
         self.define(number, [text], along)
 

@@ -22,6 +22,7 @@ from treadle.kernel.fission import fission
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
+from treadle.kernel.sums_apart import sums_apart
 from treadle.kernel.two_orders import two_orders
 from treadle.schedule.policy import policy_of
 
@@ -108,6 +109,8 @@ class _Scheduling:
         made = renest(nest, self.program, total)
         if made is None and not self._is_for_triton(nest):
             made = two_orders(nest, self.program, total)
+        if made is None and self._is_for_triton(nest):
+            made = sums_apart(nest, self.program, total)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
             return nests
