@@ -38,13 +38,18 @@ def spaces_agree(p: Pair) -> Verdict:
 
 
 def reduces_at_one_level(p: Pair) -> Verdict:
-    """FUS015: what scans, sorts or goes over rows twice does so over all inner loops."""
+    """FUS015: what scans, sorts or goes over rows twice does so over all inner loops.
+
+    Programs of a GPU scan rows that are one tile: beside them nothing goes over other rows.
+    """
     assert p.space is not None, "rules of form are asked after a common space was found"
     for kernel in (p.first, p.second):
         wanted = (p.space.outer, p.space.total)
         if kernel.combines is not None and kernel.combines != wanted and kernel.call is None:
             points, steps = kernel.combines
             return no("FUS015", space=str(p.space), points=str(points), steps=str(steps))
+    if (p.first.scans or p.second.scans) and len(p.space.levels) > 2 and p.is_on_gpu:
+        return no("FUS015", space=str(p.space), device=p.first.device)
     return YES
 
 

@@ -39,6 +39,11 @@ class Pair:
         return cls(program, policy, cost, first, second, shared, space)
 
     @property
+    def is_on_gpu(self) -> bool:
+        """Whether programs of a GPU would run it."""
+        return self.first.device.partition(":")[0] == "cuda"
+
+    @property
     def is_prologue(self) -> bool:
         """Whether loops come before a call: they run where the call reads, in its space."""
         return self.first.call is None and self.second.call is not None
