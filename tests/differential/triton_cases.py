@@ -115,7 +115,7 @@ def check_graphs() -> int:
         "product with ends": (lambda x, w: torch.relu((x * 2) @ w + 1), (x, w)),
         "rows by index": (lambda x, i: x[i] * 2, (x, ids)),
         "cross entropy": (
-            lambda x: functional.cross_entropy(x, torch.arange(33) % 64),
+            lambda x: functional.cross_entropy(x, torch.arange(33, device=x.device) % 64),
             (x,),
         ),
         "several results": (lambda x: (x.amax(1), x.argmax(1), x.var(1), x.mean()), (x,)),

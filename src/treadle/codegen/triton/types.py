@@ -61,6 +61,8 @@ def converted(value: str, given: DType, to: DType) -> str:
     if to.is_low_precision:
         wide = value if held(given) == "tl.float32" else f"({value}).to(tl.float32)"
         return rounded(wide, to)
+    if given.is_float and to.cls == "uint" and to.bits < 64:
+        return f"({value}).to(tl.int64).to({held(to)})"  # what is negative wraps, as in eager mode
     return value if held(given) == held(to) else f"({value}).to({held(to)})"
 
 

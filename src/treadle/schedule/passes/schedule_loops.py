@@ -19,6 +19,7 @@ from treadle.kernel.choose_cpu import choose_steps
 from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_rows, programs_of
 from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
+from treadle.kernel.one_row import as_one_row
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
@@ -106,15 +107,23 @@ class _Scheduling:
         if not self.program.numerics.reassociation:
             return [nest]
         total = partial(self._name, f"{nest.name}_total")
+        if self._is_for_triton(nest):
+            nest = self._one_row(nest)
         made = renest(nest, self.program, total)
-        if made is None and not self._is_for_triton(nest):
-            made = two_orders(nest, self.program, total)
-        if made is None and self._is_for_triton(nest):
+        if self._is_for_triton(nest) and (made is None or _multiplies_in_place(made)):
             made = sums_apart(nest, self.program, total)
+        elif made is None:
+            made = two_orders(nest, self.program, total)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
             return nests
         return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
+
+    def _one_row(self, nest: Nest) -> Nest:
+        """The nest with one inner loop, if it scans."""
+        found = as_one_row(nest, self._known)
+        self.changed = self.changed or found is not nest
+        return found
 
     def _picked(self, nest: Nest) -> Nest:
         """The nest without sums that have one term."""
@@ -166,3 +175,8 @@ class _Scheduling:
             found = f"{wanted}_{count}"
         self._taken.add(found)
         return found
+
+
+def _multiplies_in_place(made: Renested) -> bool:
+    """Whether programs would have to multiply what lies in memory, which no device does at once."""
+    return any(mode == "atomic_mul" for body in made.bodies for _, _, mode, _ in body.stores())

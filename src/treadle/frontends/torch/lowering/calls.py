@@ -296,10 +296,10 @@ def _scattered(
         result.as_strided(*view).copy_(source)
         return result
     place = (given.size(), given.stride(), int(began))
-    memory = torch.empty(max(_end(*view), _end(*place)), dtype=given.dtype)
+    memory = given.new_empty(max(_end(*view), _end(*place)))
     result = memory.as_strided(*place)
     if overlap:
-        numbers = torch.arange(memory.numel()).as_strided(*place)
+        numbers = torch.arange(memory.numel(), device=given.device).as_strided(*place)
         memory[numbers.reshape(-1)] = given.reshape(-1)
     else:
         result.copy_(given)
