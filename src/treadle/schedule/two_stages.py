@@ -166,11 +166,20 @@ class Splitter:
             loaded = self._pass_on(given, to)
             again = ADDED_UP.get(kind, kind)
             return self.two.emit(Stmt("reduce", (loaded,), (again, to)))
-        wide = self._widened(args, stmt, to)
-        given = self.one.emit(Stmt("reduce", wide, (kind, DType.F64)))
+        if self._adds_in_blocks(to):
+            sums = self.one.emit(Stmt("reduce", args, (kind, to)))
+            given = self.one.emit(Stmt("cast", (sums,), (DType.F64,)))
+        else:
+            wide = self._widened(args, stmt, to)
+            given = self.one.emit(Stmt("reduce", wide, (kind, DType.F64)))
         loaded = self._pass_on(given, DType.F64)
         total = self.two.emit(Stmt("reduce", (loaded,), (ADDED_UP[kind], DType.F64)))
         return self.two.emit(Stmt("cast", (total,), (to,)))
+
+    def _adds_in_blocks(self, to: DType) -> bool:
+        """Whether a block may be added up in f32, as the numerics allow and a GPU does best."""
+        on_gpu = self.op.device.partition(":")[0] == "cuda"
+        return on_gpu and to is DType.F32 and self.program.numerics.accumulation == "blocked"
 
     def _widened(self, args: tuple[int, ...], stmt: Stmt, to: DType) -> tuple[int, ...]:
         """Operands as the one stage would see them, then in f64."""

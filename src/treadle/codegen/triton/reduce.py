@@ -99,22 +99,18 @@ class CombiningReducer(Reducer):
 
     @property
     def _held(self) -> str:
-        if self._narrow is not None:
-            return "tl.float32"
+        if self._is_long:
+            return "tl.float64"
         return "tl.int32" if self.to is DType.BOOL else held(self.to)
 
     @cached_property
-    def _narrow(self) -> int | None:
-        """For a sum of f32 in f64, the value as f32: tiles are added up in that, then widened.
+    def _is_long(self) -> bool:
+        """Whether each point of the tile adds up more terms than numerics allow in f32.
 
-        Across a tile sums go in pairs, and each point of it sees no more than a block of terms.
+        Across a tile sums go in pairs, which is as good as a block.
         """
-        if self.kind != "sum" or self.to is not DType.F64:
-            return None
-        made = self.w.made.get(self.stmt.args[0])
-        if made is None or made.op != "cast" or self.w.type_of(made.args[0]) is not DType.F32:
-            return None
-        return made.args[0] if self.w.terms_per_point() <= self.w.longest_block else None
+        is_sum = self.kind in ("sum", "dot") and self.to is DType.F32
+        return is_sum and 0 < self.w.longest_block < self.w.terms_per_point()
 
     @property
     def _identity(self) -> str:
@@ -128,8 +124,6 @@ class CombiningReducer(Reducer):
             return f"({self.w.name_of(a)} != 0).to(tl.int32)"
         if self.kind == "dot":
             return f"{self.value(0)} * {self.value(1)}"
-        if self._narrow is not None:
-            return self.w.name_of(self._narrow)
         return f"({self.value()}).to({self._held})"
 
     def before(self, which: int) -> list[str]:
@@ -180,8 +174,8 @@ class CombiningReducer(Reducer):
             return [f"({self.acc} != 0)"]
         if self.to.is_int:
             return [f"({self.acc}).to({held(self.to)})"]
-        if self._narrow is not None:
-            return [f"({self.acc}).to(tl.float64)"]
+        if self._is_long:
+            return [f"({self.acc}).to(tl.float32)"]
         return [rounded(self.acc, self.to)]
 
 
