@@ -87,6 +87,8 @@ class DeviceMemory:
     """Whether outputs and donated inputs take in others."""
     alone: frozenset[str] = frozenset()
     """The first of each chain of temporaries that has memory of its own."""
+    at_once: bool = False
+    """Whether all is allocated before the first step and held until the last, as recordings do."""
 
     @cached_property
     def suballocations(self) -> dict[str, list[str]]:
@@ -124,6 +126,8 @@ class DeviceMemory:
     @cached_property
     def held(self) -> list[int]:
         """The bytes held during each step, inputs included."""
+        if self.at_once:
+            return [sum(piece.bytes for piece in self.pieces)] * max(self.end, 1)
         return _per_step(self.pieces, self.end)
 
     @cached_property
@@ -154,7 +158,11 @@ class DeviceMemory:
         for chain in self.chains:
             size = max(self.lives[s].bytes for s in chain)
             spans.append(self._span(chain[0], "", size, chain))
-        return max(_per_step(spans, self.end))
+        least = max(_per_step(spans, self.end))
+        if not self.at_once:
+            return least
+        own = [x.bytes for x in self.lives.values() if x.role in (Role.KEPT, Role.OUTPUT)]
+        return max(least, sum(own))
 
 
 def _per_step(spans: Iterable[Span], end: int) -> list[int]:

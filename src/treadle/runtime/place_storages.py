@@ -11,7 +11,7 @@ What calls allocate is counted like everything else, so that the peak is what a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from treadle.core.context import Ctx
@@ -41,14 +41,16 @@ def place_storages(
     lives: Mapping[str, StorageLife],
     ctx: Ctx | None = None,
     like: DeviceMemory | None = None,
+    at_once: bool = False,
 ) -> DeviceMemory:
     """The plan with the lowest peak: hosts are used where that is not paid for elsewhere.
 
     A host is held for as long as anything lies in it, which can cost more than it saves. `like` is
     a plan for other sizes: what was best there is used again, for a run waits for this plan.
+    Where all is held `at_once`, memory of one's own has no end, and saves nothing.
     """
     chains = in_place_chains(shape, lives)
-    planner = _Planner(shape, device, lives, chains, ctx)
+    planner = _Planner(shape, device, lives, chains, ctx, at_once)
     if like is not None:
         return planner.plan(planner.ask(like.hosts, like.alone), 0)
     found: list[DeviceMemory] = []
@@ -63,7 +65,7 @@ def place_storages(
             break
     best = min(found, key=_rank)
     least = int(best.peak_bytes * LEAST_GAIN)
-    if best.arena is None or best.peak_bytes - best.lower_bound <= least:
+    if at_once or best.arena is None or best.peak_bytes - best.lower_bound <= least:
         return best
     freed = min([planner.with_some_alone(plan) for plan in found], key=_rank)
     if best.peak_bytes - freed.peak_bytes <= least:
@@ -80,6 +82,7 @@ class _Planner:
     lives: Mapping[str, StorageLife]
     chains: tuple[tuple[str, ...], ...]
     ctx: Ctx | None
+    at_once: bool = False
 
     def ask(self, hosts: tuple[bool, bool], alone: frozenset[str] = frozenset()) -> _Ask:
         """One way of asking: who takes in others, and who has memory of its own."""
@@ -95,9 +98,8 @@ class _Planner:
         found = solution.height, solution.lower_bound
         lives, chains = self.lives, self.chains
         end = self.shape.end
-        return DeviceMemory(
-            self.device, end, lives, chains, places, *found, hosts=hosts, alone=ask.alone
-        )
+        memory = DeviceMemory(self.device, end, lives, chains, places, *found, hosts=hosts)
+        return replace(memory, alone=ask.alone, at_once=self.at_once)
 
     def _quick(self, like: DeviceMemory, alone: frozenset[str]) -> DeviceMemory:
         return self.plan(self.ask(like.hosts, alone), 0)

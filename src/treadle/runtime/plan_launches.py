@@ -41,15 +41,17 @@ def plan_launches(
     ctx: Ctx | None = None,
     like: LaunchPlan | None = None,
     layouts: Mapping[str, PlacedLayout] | None = None,
+    at_once: bool = False,
 ) -> LaunchPlan:
     """The plan of a run with as low a peak as a short search finds.
 
     `like` is a plan for other sizes: what was best there is used again, without a search.
+    `at_once`: the run allocates all before its first step, as one that is replayed does.
     """
     known = {} if like is None else {one.device: one for one in like.memory}
 
     def place(device: str, lives: Lives) -> DeviceMemory:
-        return place_storages(shape, device, lives, ctx, known.get(device))
+        return place_storages(shape, device, lives, ctx, known.get(device), at_once)
 
     return _planned(shape, sizes, place, layouts)
 

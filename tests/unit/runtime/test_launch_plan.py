@@ -185,3 +185,31 @@ def test_a_collective_reads_its_argument_as_late_as_its_wait() -> None:
     x = np.arange(8, dtype=np.float32)
     result = compile_program(late, externs=EXTERNS, optimise=0).run({"x": x}, poison=True)
     np.testing.assert_array_equal(result["y"], np.full(8, -13.0, np.float32))
+
+
+def rising_and_falling() -> Program:
+    """Two large temporaries far apart in time, and a large output made between them."""
+    b = ProgramBuilder("p")
+    x, y, z = b.input("x", "f32", [64]), b.output("y", "f32", [4096]), b.output("z", "f32", [64])
+    s, t = b.buffer("s", "f32", [64, 64]), b.buffer("t", "f32", [64, 64])
+    v, w = b.buffer("v", "f32", [64]), b.buffer("w", "f32", [64])
+    for name, source, big, sums in (("a", x, s, v), ("b", v, t, w)):
+        b.extern("outer", [source, source], [big], name=f"{name}_big")
+        b.extern("sums", [big], [sums], name=f"{name}_sums")
+    b.extern("spread", [w], [y], name="spread")
+    b.extern("copy", [v], [z], name="copy")
+    return b.build()
+
+
+def test_what_is_allocated_at_once_is_held_at_once() -> None:
+    shape = LaunchShape(lower(rising_and_falling()))
+    later = plan_launches(shape).main
+    plan = plan_launches(shape, at_once=True).main
+    held = sum(piece.bytes for piece in plan.pieces)
+    assert set(plan.held) == {held}
+    assert plan.peak_bytes == held >= later.peak_bytes
+    assert not plan.alone
+    assert plan.lower_bound <= held
+    # The output lies idle while both are used: it takes them in, and no arena is needed for them.
+    assert {plan.places[name].pool for name in ("s", "t")} == {"y"}
+    assert plan_from_json(plan_to_json(plan_launches(shape, at_once=True))).main == plan

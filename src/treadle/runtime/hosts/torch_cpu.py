@@ -36,7 +36,15 @@ from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
 from treadle.runtime.hosts.torch_threads import threads_of_torch
 from treadle.runtime.kernels import Kernels
-from treadle.runtime.launch_plan import CallStep, LaunchPlan, LaunchStep, Step, TakeStep, WaitStep
+from treadle.runtime.launch_plan import (
+    CallStep,
+    LaunchPlan,
+    LaunchStep,
+    RecordedSteps,
+    Step,
+    TakeStep,
+    WaitStep,
+)
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.layouts_at_sizes import layout_at, layouts_at, number_at
 from treadle.runtime.plan_launches import plan_launches
@@ -203,7 +211,12 @@ class Bound:
         self.values: Mapping[Symbol, int] = {s: values[s.name] for s in self.program.sizes}
         self.layouts = layouts_at(self.program, self.values)
         self.plan = plan_launches(
-            self.shape, values, ctx=runner.ctx, like=runner.likely, layouts=self.layouts
+            self.shape,
+            values,
+            ctx=runner.ctx,
+            like=runner.likely,
+            layouts=self.layouts,
+            at_once=self._is_replayed_whole,
         )
         self.tensors = TensorMemory(
             self.shape, self.memory, self.layouts, runner.place, runner.signature.is_inference
@@ -217,6 +230,13 @@ class Bound:
         """Who carries out the plan, once that is decided."""
         self._given: set[str] = set()
         self.results = [self._giver(one) for one in runner.signature.results]
+
+    @property
+    def _is_replayed_whole(self) -> bool:
+        """Whether one recording is to stand for all steps, so that all memory is there before."""
+        if self.runner.recorder is None or self.runner.signature.objects:
+            return False
+        return self.shape.recordings == (RecordedSteps(0, self.shape.end - 1),)
 
     @property
     def memory(self) -> DeviceMemory:
