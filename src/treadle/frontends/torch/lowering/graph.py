@@ -373,7 +373,8 @@ class GraphLowering:
         val = node.meta.get("val")
         if value.strides is None and isinstance(val, torch.Tensor):
             value.strides = self.sizes.exprs(val.stride())
-        several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
+        readers = [user for user in node.users if not _looks_at_shape(user)]
+        several = len(readers) > 1 and not is_cheap(value, self.builder.buffers)
         is_shown = self.is_seen_twice(val)
         if several or is_too_long(value) or is_shown:
             self.realise(value, node.name, keep_gaps=is_shown)
@@ -556,6 +557,31 @@ def _shown_twice(graph: Any) -> frozenset[object]:
     vals = [node.meta.get("val") for node in results]
     seen = Counter([storage_key(val) for val in vals if isinstance(val, torch.Tensor)])
     return frozenset([storage for storage, count in seen.items() if count > 1])
+
+
+SHAPE_ONLY = frozenset(
+    {
+        "aten.empty_like.default",
+        "aten.full_like.default",
+        "aten.new_empty.default",
+        "aten.new_empty_strided.default",
+        "aten.new_full.default",
+        "aten.new_ones.default",
+        "aten.new_zeros.default",
+        "aten.ones_like.default",
+        "aten.sym_numel.default",
+        "aten.sym_size.int",
+        "aten.sym_storage_offset.default",
+        "aten.sym_stride.int",
+        "aten.zeros_like.default",
+    }
+)
+"""Operators that look at what a tensor is like and at none of its elements."""
+
+
+def _looks_at_shape(user: Any) -> bool:
+    """Whether a node needs no element of its argument, so that nothing is computed for it."""
+    return str(user.target) in SHAPE_ONLY
 
 
 def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
