@@ -204,20 +204,25 @@ DECISIONS: Mapping[str, Decision] = {
 
 
 def _where(p: Pointwise) -> Deviation:
-    """What is chosen; where the choice is open, what either would give."""
+    """What is chosen; where the choice is open, what either would give.
+
+    A product that is chosen may still go into a sum as it is: compilers move the choice behind it.
+    """
     assert isinstance(p.result, DType)
     assert not isinstance(p.found, tuple), "it has one result"
     value = p.found.astype(np.float64)
     choice = p.values[0].astype(bool)
-    parts = []
+    parts, exact = [], []
     for k, chosen in ((1, choice), (2, ~choice)):
         new, error = converted(p.values[k], p.spreads[k].error, p.result)
         apart = farthest(value, new.astype(np.float64))
-        other = np.where(np.isinf(p.spreads[0].error), apart + error, 0.0)
-        parts.append(np.where(chosen, error, other))
+        is_open = np.isinf(p.spreads[0].error)
+        parts.append(np.where(chosen, error, np.where(is_open, apart + error, 0.0)))
+        whole = p.spreads[k].unrounded if p.types[k] is p.result else error
+        exact.append(np.where(chosen, whole, np.where(is_open, apart + whole, 0.0)))
     if not p.result.is_float:
-        parts = [undecided(part > 0) for part in parts]
-    return Deviation.of(np.maximum(*parts))
+        return Deviation.of(np.maximum(*[undecided(part > 0) for part in parts]))
+    return Deviation(np.maximum(*parts), np.maximum(*exact))
 
 
 def _nextafter(p: Pointwise) -> Deviation:

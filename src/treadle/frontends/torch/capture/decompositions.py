@@ -147,6 +147,11 @@ def _log_softmax_backward(grad: Any, output: Any, dim: int, input_type: Any) -> 
     return aten.to.dtype(aten.sub.Tensor(grad, away), input_type)
 
 
+def _threshold_backward(grad: Any, x: Any, threshold: Any) -> Any:
+    zero = aten.scalar_tensor.default(0, dtype=grad.dtype, device=grad.device)
+    return aten.where.self(aten.le.Scalar(x, threshold), zero, grad)
+
+
 def _long(x: Any) -> Any:
     """The same numbers in a type that sums can be computed in."""
     is_short = x.dtype in (torch.float16, torch.bfloat16)
@@ -200,8 +205,9 @@ IN_TRAINING: dict[Any, Callable[..., Any]] = {
     aten._log_softmax.default: _log_softmax,
     aten._softmax_backward_data.default: _softmax_backward,
     aten._log_softmax_backward_data.default: _log_softmax_backward,
+    aten.threshold_backward.default: _threshold_backward,
 }
-"""Operators in steps, from which a backward can compute rows again instead of keeping them."""
+"""Operators in steps, from which a backward can compute again what it would have to keep."""
 
 
 def decompositions(steps: OwnSteps, in_training: bool = True) -> dict[Any, Any]:

@@ -11,6 +11,7 @@ is left to give up.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.capture.pool_places import keep_places_small
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
@@ -49,6 +51,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
+        keep_places_small(joint)
         if limit is None:
             return compat.min_cut(joint, inputs, **rest)
         try:
@@ -80,6 +83,8 @@ def forget_detached(joint: torch.fx.GraphModule) -> None:
 def _is_computed(node: Any) -> bool:
     """Whether a value is made by an operator that changes nothing, and stays what it is."""
     target: Any = getattr(node, "target", None)
+    if target is operator.getitem:
+        return _is_computed(node.args[0])
     is_call = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
     return is_call and not target._schema.is_mutable and not _shows(target)
 

@@ -376,9 +376,26 @@ class GraphLowering:
         readers = [user for user in node.users if not _looks_at_shape(user)]
         several = len(readers) > 1 and not is_cheap(value, self.builder.buffers)
         is_shown = self.is_seen_twice(val)
+        if several and not is_shown and self._realise_narrow(node, value):
+            return value
         if several or is_too_long(value) or is_shown:
             self.realise(value, node.name, keep_gaps=is_shown)
         return value
+
+    def _realise_narrow(self, node: Any, value: Lazy) -> bool:
+        """Put what a conversion to a wider type converts into memory instead; whether that is so.
+
+        Its readers then read half the bytes, and convert them for themselves.
+        """
+        if str(node.target) not in CONVERSIONS or not isinstance(node.args[0], torch.fx.Node):
+            return False
+        given = self.env[node.args[0]]
+        if not isinstance(given, Lazy) or given.home is not None or given.sizes != value.sizes:
+            return False
+        is_wider = given.dtype.is_float and given.dtype.itemsize < value.dtype.itemsize
+        if is_wider:
+            self.realise(given, node.args[0].name)
+        return is_wider
 
     def is_seen_twice(self, val: Any) -> bool:
         """Whether several results show one memory: then what they show must be in memory."""
@@ -559,6 +576,10 @@ def _shown_twice(graph: Any) -> frozenset[object]:
     return frozenset([storage for storage, count in seen.items() if count > 1])
 
 
+CONVERSIONS = frozenset(
+    {"aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default"}
+)
+"""Operators that give the same elements in another type."""
 SHAPE_ONLY = frozenset(
     {
         "aten.empty_like.default",

@@ -5,8 +5,9 @@ A value is realised when
 - a call needs it in memory, it is a result of the graph, or a reduction makes it (always);
 - it repeats more than `LONGEST` pointwise operations or reads more than `MOST_READS` buffers;
 - it has several readers and computing it again in each costs more than `CHEAP` units of work
-  (the work column of the table of body operations) or reads more than one buffer; of what reads
-  far less than it makes, more than `CHEAP_OF_LITTLE` units;
+  (the work column of the table of body operations) or reads several buffers of more bytes than it
+  has itself; of what reads far less than it makes, more than `CHEAP_OF_LITTLE` units. Of a value
+  that is another one in a wider type, that other one is realised;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -33,7 +34,7 @@ from treadle.ir.types import Buffer, Layout, row_major_strides
 
 LONGEST = 30
 MOST_READS = 8
-CHEAP = 3.0
+CHEAP = 4.0
 CHEAP_OF_LITTLE = 12.0
 LITTLE = 16
 """So many times the elements it reads makes a value one of little."""
@@ -51,12 +52,21 @@ def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
     most = CHEAP
     if _reads_little(value, buffers):
         most = CHEAP_OF_LITTLE
-    elif len(value.reads) > 1:
+    elif len(value.reads) > 1 and not _saves_reads(value, buffers):
         return False
     scratch = LoopWriter(buffers, value.sizes)
     value.load(scratch, scratch.at)
     work = sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
     return work <= most
+
+
+def _saves_reads(value: Lazy, buffers: dict[str, Buffer]) -> bool:
+    """Whether all that a value is made of has no more bytes than the value."""
+    read = sum(hint(buffers[name].numel) * buffers[name].dtype.itemsize for name in value.reads)
+    made = value.dtype.itemsize
+    for n in value.sizes:
+        made *= hint(n)
+    return read <= made
 
 
 def _reads_little(value: Lazy, buffers: dict[str, Buffer]) -> bool:

@@ -14,16 +14,27 @@ from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node, converted, in_memory, number
 from treadle.frontends.torch.lowering.ops.reduce import wide_type
 from treadle.frontends.torch.lowering.ops.scatter import scattered
 from treadle.frontends.torch.lowering.ops.shape import inside
 from treadle.frontends.torch.lowering.registry import Lowering
-from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Tensor, as_index
+from treadle.frontends.torch.lowering.values import (
+    Index,
+    Lazy,
+    LoopWriter,
+    NotLowered,
+    Realised,
+    Tensor,
+    as_index,
+)
 from treadle.index import Expr, Facts, as_expr, product_of
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
 
+IN_WINDOW = "treadle_in_window"
+"""Marks places in a plane that were made from places in windows, kept as bytes."""
 LARGEST = 64
 """Places of the largest window that is written out."""
 
@@ -59,8 +70,14 @@ class Window:
         """The n-th window that may hold a place of the tensor, and what must hold if it does."""
         i = (at + self.pad) // self.step - n
         reach = at + self.pad - i * self.step
-        tests: Tests = [(i, "ge", ZERO), (i, "lt", self.out)]
-        return i, [*tests, (reach, "lt", as_expr(self.count))]
+        tests: Tests = [(i, "ge", ZERO)] if n else []
+        last = (self.size - 1 + self.pad) // self.step - n
+        if not Facts().less(last, self.out):
+            tests.append((i, "lt", self.out))
+        # The place is n whole steps and less than one more behind the window's first.
+        if (n + 1) * self.step > self.count:
+            tests.append((reach, "lt", as_expr(self.count)))
+        return i, tests
 
     def width(self, k: LoopWriter, i: Expr, with_pad: bool) -> Value:
         """How many places the average counts, as an i64."""
@@ -246,6 +263,12 @@ def max_pool_backward(
     """Each gradient added at the place its value came from."""
     indices: Tensor = others["indices"] if "indices" in others else settings[-1]
     sizes = _sizes(c.sizes, rank)
+    all_of = _known_windows(rank, c, grad_output, settings)
+    if all_of is not None:
+        inside_windows = _in_windows(c)
+        if inside_windows is not None:
+            return _given_back(c, grad_output, inside_windows, all_of, _place_in_window)
+        return _given_back(c, grad_output, indices, all_of, _place_in_plane)
     dtype = c.dtype
     nothing = c.lazy(c.sizes, dtype, lambda k, at: number(k, 0, dtype))
 
@@ -257,6 +280,78 @@ def max_pool_backward(
         return (*at[:-rank], where, *place), grad_output.load(k, at)
 
     return scattered(c, nothing, grad_output.sizes, put, "atomic_add")
+
+
+def _known_windows(rank: int, c: Node, grad: Tensor, settings: Sequence[Any]) -> Windows | None:
+    """The windows that places lie in; None if nobody knows that they do.
+
+    In a backward graph they are those of the forward; elsewhere a caller can give any others.
+    """
+    if len(settings) != 6 or c.graph.out.kind is not GraphKind.BACKWARD:
+        return None
+    count, step, pad, spread = settings[:4]
+    if any(n != 1 for n in _each(spread, rank)):
+        return None
+    return windows(rank, c.sizes, grad.sizes, count, step, pad)
+
+
+def _in_windows(c: Node) -> Tensor | None:
+    """The bytes that places were made from, if they were (see `capture/pool_places`)."""
+    pending = [c.node.args[7]]
+    if not pending[0].meta.get(IN_WINDOW):
+        return None
+    while pending:
+        node = pending.pop()
+        value = c.graph.env.get(node)
+        if isinstance(value, Lazy | Realised) and value.dtype is DType.I8:
+            return value
+        pending += node.all_input_nodes
+    return None
+
+
+def _place_in_plane(here: Index, window: Index, all_of: Windows) -> Expr:
+    """How a place is called in the whole plane or volume."""
+    flat = ZERO
+    for at, w in zip(here, all_of, strict=True):
+        flat = flat * w.size + at
+    return flat
+
+
+def _place_in_window(here: Index, window: Index, all_of: Windows) -> Expr:
+    """How a place is called in a window that holds it."""
+    flat = ZERO
+    for at, i, w in zip(here, window, all_of, strict=True):
+        assert isinstance(w, Window), "places in windows are those of fixed windows"
+        flat = flat * w.count + (at + w.pad - i * w.step)
+    return flat
+
+
+def _given_back(
+    c: Node,
+    grad: Tensor,
+    places: Tensor,
+    all_of: Windows,
+    called: Callable[[Index, Index, Windows], Expr],
+) -> Tensor:
+    """For every place the gradients of the windows whose largest it was."""
+    grad, target, wide = c.realise(grad), c.buffer(), wide_type(c.dtype)
+    with c.loop(c.sizes) as k:
+        total: Value = number(k, 0, wide)
+        here = _last(k, all_of)
+        for position in product(*[range(w.overlaps) for w in all_of]):
+            found = [w.covering(at, n) for w, at, n in zip(all_of, here, position, strict=True)]
+            window = tuple([i for i, _ in found])
+            mask = inside(k, [t for _, tests in found for t in tests])
+
+            def one(window: Index = window) -> Value:
+                at = (*k.at[: -len(all_of)], *window)
+                wanted = k.simplify(called(here, window, all_of))
+                is_here = converted(places.load(k, at), DType.I64) == k.index(wanted)
+                return k.where(is_here, converted(grad.load(k, at), wide), number(k, 0, wide))
+
+            total = total + (one() if mask is None else k.masked(mask, 0.0, one))
+        k.store(target, k.at, converted(total, target.dtype))
+    return in_memory(target)
 
 
 # ------------------------------------------------------------------------------ the average
