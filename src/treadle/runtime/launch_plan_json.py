@@ -24,7 +24,7 @@ from treadle.runtime.launch_plan import (
     WaitStep,
 )
 
-VERSION = 1
+VERSION = 2
 KINDS: Mapping[str, Callable[..., Step]] = {
     "launch": LaunchStep,
     "call": CallStep,
@@ -78,6 +78,7 @@ def _memory_to_json(m: DeviceMemory) -> dict[str, Any]:
         "arena_lower_bound": m.arena_lower_bound,
         "hosts": list(m.hosts),
         "alone": sorted(m.alone),
+        "closed": sorted(m.closed),
     }
 
 
@@ -94,6 +95,7 @@ def _memory_from_json(data: Mapping[str, Any]) -> DeviceMemory:
         arena_lower_bound=data["arena_lower_bound"],
         hosts=(outputs, donated),
         alone=frozenset(data["alone"]),
+        closed=frozenset(data["closed"]),
     )
 
 

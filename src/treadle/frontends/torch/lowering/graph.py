@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from treadle.frontends.torch.lowering.promotion import known_type, our_type
 from treadle.frontends.torch.lowering.realise import (
     dense_strides,
     is_cheap,
+    is_costly_to_repeat,
     is_spread,
     is_too_long,
     overlaps,
@@ -367,9 +369,18 @@ class GraphLowering:
             value.strides = self.sizes.exprs(val.stride())
         several = len(node.users) > 1 and not is_cheap(value, self.builder.buffers)
         is_shown = self.is_seen_twice(val)
-        if several or is_too_long(value) or is_shown:
+        if several or is_too_long(value) or is_shown or self._is_repeated(node, value):
             self.realise(value, node.name, keep_gaps=is_shown)
         return value
+
+    def _is_repeated(self, node: Any, value: Lazy) -> bool:
+        """Whether readers on a CPU would compute costly elements again and again."""
+        if self.device != "cpu":
+            return False
+        made = [user.meta.get("val") for user in node.users]
+        shapes = [self.sizes.exprs(val.shape) for val in made if isinstance(val, torch.Tensor)]
+        asked = sum(math.prod(map(hint, sizes)) for sizes in shapes)
+        return is_costly_to_repeat(value, self.builder.buffers, asked)
 
     def is_seen_twice(self, val: Any) -> bool:
         """Whether several results show one memory: then what they show must be in memory."""

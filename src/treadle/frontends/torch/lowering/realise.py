@@ -7,6 +7,8 @@ A value is realised when
 - it has several readers and computing it again in each costs more than `CHEAP` units of work
   (the work column of the table of body operations) or reads more than one buffer; of what reads
   far less than it makes, more than `CHEAP_OF_LITTLE` units;
+- on a CPU it costs more than `CHEAP_OF_LITTLE` units and its readers ask for every element
+  `REPEATED` times or more: the angles of rotary positions, which all heads of all layers turn by;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -15,6 +17,7 @@ Everything else is written into the loops of its readers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from treadle.frontends.torch.lowering.values import Index, Lazy, LoopWriter, Realised, Tensor
@@ -30,6 +33,8 @@ CHEAP = 3.0
 CHEAP_OF_LITTLE = 12.0
 LITTLE = 16
 """So many times the elements it reads makes a value one of little."""
+REPEATED = 2
+"""So many times its elements is more than a costly value is computed for."""
 
 
 def is_too_long(value: Lazy) -> bool:
@@ -46,19 +51,30 @@ def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
         most = CHEAP_OF_LITTLE
     elif len(value.reads) > 1:
         return False
+    return work_of(value, buffers) <= most
+
+
+def is_costly_to_repeat(value: Lazy, buffers: dict[str, Buffer], asked: int) -> bool:
+    """Whether a value that is asked for `asked` elements in all should be computed but once."""
+    made = _elements(value)
+    return asked >= REPEATED * made > 0 and work_of(value, buffers) > CHEAP_OF_LITTLE
+
+
+def work_of(value: Lazy, buffers: dict[str, Buffer]) -> float:
+    """Units of work that computing one element takes."""
     scratch = LoopWriter(buffers, value.sizes)
     value.load(scratch, scratch.at)
-    work = sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
-    return work <= most
+    return sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
 
 
 def _reads_little(value: Lazy, buffers: dict[str, Buffer]) -> bool:
     """Whether a value has far more elements than all that it is made of."""
     read = sum(hint(buffers[name].numel) for name in value.reads)
-    made = 1
-    for n in value.sizes:
-        made *= hint(n)
-    return read * LITTLE < made
+    return read * LITTLE < _elements(value)
+
+
+def _elements(value: Lazy) -> int:
+    return math.prod(map(hint, value.sizes))
 
 
 def dense_strides(sizes: Index, strides: Index | None) -> Index:
