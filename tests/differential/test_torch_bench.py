@@ -65,6 +65,30 @@ def odd():
 """
 
 
+NAMED = """
+import torch
+from types import SimpleNamespace
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def __len__(self):
+        raise TypeError("no length")
+
+    def forward(self, x):
+        h = self.layer(x)
+        return SimpleNamespace(loss=h.square().mean(), scores=h)
+
+
+def example_inputs():
+    return {"x": torch.randn(3, 4)}
+"""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "user_model.py"
@@ -103,6 +127,15 @@ def test_a_users_model_by_two_backends_and_one_that_there_is_not(
     assert all(name in text for name in ("treadle", "no_such", "AOTAutograd", "C compiler"))
 
 
+def test_a_model_that_has_no_length_and_names_its_loss_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "named.py"
+    path.write_text(NAMED)
+    row = measured(asked(f"{path}:Model", "aot_eager", train=True, dynamic=True))
+    assert row.failed is None
+    assert row.error is not None
+    assert row.error < 1e-5
+
+
 @pytest.mark.parametrize("name", ["model", "function", "factory"])
 def test_the_reference_runs_in_f64_whatever_the_function_asks_for(file: Path, name: str) -> None:
     target = targets.load_target(f"{file}:{name}", "cpu", None)
@@ -137,6 +170,9 @@ def test_an_error_is_relative_and_never_hides_what_is_no_number() -> None:
     assert steps.error_between([nan], [a]) == float("inf")
     assert steps.error_between([nan], [nan]) == 0.0
     assert steps.error_between([a], [a, a]) == float("inf")
+    zero = torch.full((2,), 1e-9, dtype=torch.float64)
+    assert steps.error_between([a, zero * 3], [a, zero]) < 1e-5, "noise beside numbers"
+    assert steps.error_between([zero * 3], [zero]) == pytest.approx(2.0)
     assert steps.error_between([a[:1]], [a]) == float("inf")
 
 

@@ -13,8 +13,9 @@ import torch
 
 from treadle.frontends.torch.bench.targets import SEED, Target
 
-TINY = 1e-6
-"""Added to a norm that is divided by."""
+FLOOR = 1e-3
+"""Errors are relative to this share of the largest tensor at least (root mean square): a gradient
+that is zero but for rounding, like that of a bias before a batch norm, has no digits to lose."""
 
 
 class ModelStep:
@@ -33,7 +34,7 @@ class ModelStep:
 
     def run(self, call: Callable[..., Any] | None = None) -> list[Any]:
         """One step, by the target itself or by what it was compiled to; its tensors."""
-        call = call or self.target.call
+        call = self.target.call if call is None else call  # a module may have no length
         if not self.train:
             with torch.no_grad():
                 return tensors_in(call(*self.target.args, **self.target.kwargs))
@@ -73,13 +74,19 @@ def error_between(got: Sequence[Any], wanted: Sequence[Any]) -> float:
     """The largest relative L2 error of any tensor; infinite where one has numbers and one not."""
     if len(got) != len(wanted):
         return float("inf")
-    errors = [0.0]
+    errors, least = [0.0], FLOOR * max([_size(b) for b in wanted], default=0.0)
     for a, b in zip(got, wanted, strict=True):
         if a.shape != b.shape:
             return float("inf")
         same = (a == b) | (a.isnan() & b.isnan())
         gap = torch.where(same, torch.zeros_like(a), a - b)
-        norm = torch.where(b.isfinite(), b, torch.zeros_like(b)).norm()
-        error = float(gap.norm() / (norm + TINY))
+        off, scale = _size(gap, only_finite=False), max(_size(b), least)
+        error = off / scale if off and scale else off
         errors.append(error if error == error else float("inf"))
     return max(errors)
+
+
+def _size(x: Any, only_finite: bool = True) -> float:
+    """The root mean square of a tensor's elements."""
+    kept = torch.where(x.isfinite(), x, torch.zeros_like(x)) if only_finite else x
+    return float(kept.square().mean().sqrt()) if x.numel() else 0.0
