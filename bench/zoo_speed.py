@@ -3,9 +3,11 @@
   python bench/zoo_speed.py [--save] [--only llama,bert] [--backends inductor,treadle] [--resume]
                             [--rounds 20]
 
-A process with empty caches for each model holds eager and the compiled forms. In every round each
-form runs after a run in eager mode, the order changes from round to round; CPU time of one thread
-counts, which neighbours on the machine disturb least.
+A process with empty caches for each model holds eager and the compiled forms. Rounds of eager and
+of a form take turns, the order changes each time; a round is a few runs, of which the first
+does not count: these models take a millisecond, and half of that is finding their code in the
+processor's caches when another form has just run. CPU time of one thread counts, which neighbours
+on the machine disturb least.
 ms           the median; first_s the first call
 over_eager   the median over rounds of eager's time over the form's
 noise        the same of eager against itself: a form within it of 1 is as fast as eager
@@ -31,6 +33,8 @@ from common import HERE, RESULTS, parser, report
 
 NAME = "zoo_speed"
 WARM = 5
+RUNS = 4
+"""Runs of a round; the first does not count."""
 JOBS = ("forward", "training")
 MOST_SECONDS = 240
 sys.path.insert(0, str(HERE.parent / "tests" / "models"))
@@ -80,7 +84,7 @@ def step_of(job: str, call: Any, one: Any) -> Callable[[], Any]:
 
     def training() -> Any:
         model.zero_grad(set_to_none=True)
-        call(**one.inputs, **one.labels).loss.backward()
+        call(**one.inputs, **one.labels)["loss"].backward()
 
     model.train(job == "training")
     return forward if job == "forward" else training
@@ -92,10 +96,11 @@ def timed(eager: Callable[[], Any], form: Callable[[], Any], rounds: int) -> dic
     for k in range(rounds):
         runs = [("eager", eager), ("form", form)]
         for key, run in runs if k % 2 else reversed(runs):
-            eager()
-            start = time.thread_time()
             run()
-            times[key].append(time.thread_time() - start)
+            start = time.thread_time()
+            for _ in range(RUNS - 1):
+                run()
+            times[key].append((time.thread_time() - start) / (RUNS - 1))
     ratios = [a / b for a, b in zip(times["eager"], times["form"], strict=True)]
     return {
         "ms": round(median(times["form"]) * 1e3, 3),

@@ -87,6 +87,8 @@ def test_angles_that_every_head_turns_by_are_computed_once() -> None:
     once = lowered(lambda x: x * torch.arange(8.0).sin(), torch.randn(8))
     assert kinds(once) == ["Loop"]
     assert kinds(lowered(rotary, one)) == ["Loop", "Loop"]  # the powers, and all else
+    joined = lowered(lambda x: torch.cat([x.tanh(), x, x, x]), torch.randn(1, 8))
+    assert [op.name for op in joined.program.ops if "tanh" in op.name] == []
 
 
 def test_a_long_chain_is_cut() -> None:
