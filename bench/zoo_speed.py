@@ -141,6 +141,13 @@ def saved_rows() -> dict[str, dict[str, Any]]:
     return {row["model"]: row for row in rows if "failed" not in row}
 
 
+def saved_runs() -> list[str]:
+    """The arguments of the runs that made the rows saved before."""
+    path = RESULTS / f"{NAME}.json"
+    found: list[str] = json.loads(path.read_text()).get("runs", []) if path.exists() else []
+    return found
+
+
 def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """A row with the backends of both; what is measured now counts."""
     if "failed" in now:
@@ -188,6 +195,7 @@ def main() -> None:
     from model_zoo import MODELS
 
     before = saved_rows() if asked.resume or asked.only else {}
+    asked.commands = saved_runs() if before else []
     keep = partial(_keep, before, asked)
     for name in asked.only.split(",") if asked.only else MODELS:
         done = set(before.get(name, {}).get("training", {}))
@@ -206,7 +214,9 @@ def _keep(before: dict[str, dict[str, Any]], asked: Any, quiet: bool) -> None:
 
     rows = [before[name] for name in sorted(before)]
     known = sorted({b for row in rows for b in row.get("forward", {})} - {"eager"})
+    said = [*asked.commands, " ".join(sys.argv[1:])]
     data = {
+        "runs": list(dict.fromkeys(said)),
         "note": "a machine shared with other work: compare ratios, not milliseconds",
         "rounds": asked.rounds,
         "means": summary(rows, known),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from treadle.frontends.torch.lowering.parts import Compile
 from treadle.frontends.torch.lowering.promotion import known_type, our_type
 from treadle.frontends.torch.lowering.realise import (
     dense_strides,
+    elements_asked,
     is_cheap,
     is_costly_to_repeat,
     is_spread,
@@ -54,10 +54,6 @@ from treadle.ir.program import Program
 from treadle.ir.types import DType, Layout
 from treadle.runtime.hosts.torch_tensors import storage_key
 from treadle.runtime.library_calls import LibraryCall
-
-ATEN: Any = torch.ops.aten
-PUTTING = (ATEN.cat, ATEN.stack, ATEN.constant_pad_nd, ATEN.slice_scatter, ATEN.select_scatter)
-"""Operators that put what they read beside other things: larger than it, they read it once."""
 
 
 @dataclass
@@ -381,16 +377,7 @@ class GraphLowering:
         """Whether readers on a CPU would compute costly elements again and again."""
         if self.device != "cpu":
             return False
-        own, asked = [hint(n) for n in value.sizes], 0
-        for user in node.users:
-            val = user.meta.get("val")
-            made = (
-                [hint(n) for n in self.sizes.exprs(val.shape)]
-                if isinstance(val, torch.Tensor)
-                else []
-            )
-            is_put = getattr(user.target, "overloadpacket", None) in PUTTING
-            asked += math.prod(made if not is_put and _is_broadcast(own, made) else own)
+        asked = elements_asked(node, value, self.sizes)
         return is_costly_to_repeat(value, self.builder.buffers, asked)
 
     def is_seen_twice(self, val: Any) -> bool:
@@ -561,14 +548,6 @@ def _same_steps(layout: Layout, wanted: Index, by_hint: bool = False) -> bool:
     steps = zip(layout.sizes, layout.strides, wanted, strict=True)
     real = [(a, b) for n, a, b in steps if n.value not in (0, 1)]
     return all(a is b or (by_hint and hint(a) == hint(b)) for a, b in real)
-
-
-def _is_broadcast(small: Sequence[int], large: Sequence[int]) -> bool:
-    """Whether the one shape is the other with dimensions repeated."""
-    if len(small) > len(large):
-        return False
-    tail = large[len(large) - len(small) :]
-    return all(n in (1, m) for n, m in zip(small, tail, strict=True))
 
 
 def _shown_twice(graph: Any) -> frozenset[object]:

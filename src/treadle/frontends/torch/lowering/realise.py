@@ -19,7 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import torch
+
+from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import Index, Lazy, LoopWriter, Realised, Tensor
 from treadle.index import Expr, Facts, as_expr, hint
 from treadle.ir.build import ProgramBuilder
@@ -35,6 +39,9 @@ LITTLE = 16
 """So many times the elements it reads makes a value one of little."""
 REPEATED = 2
 """So many times its elements is more than a costly value is computed for."""
+ATEN: Any = torch.ops.aten
+PUTTING = (ATEN.cat, ATEN.stack, ATEN.constant_pad_nd, ATEN.slice_scatter, ATEN.select_scatter)
+"""Operators that put what they read beside other things: larger than it, they read it once."""
 
 
 def is_too_long(value: Lazy) -> bool:
@@ -58,6 +65,25 @@ def is_costly_to_repeat(value: Lazy, buffers: dict[str, Buffer], asked: int) -> 
     """Whether a value that is asked for `asked` elements in all should be computed but once."""
     made = _elements(value)
     return asked >= REPEATED * made > 0 and work_of(value, buffers) > CHEAP_OF_LITTLE
+
+
+def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:
+    """How many elements all readers of a node ask for: those that broadcast it, many."""
+    own, asked = [hint(n) for n in value.sizes], 0
+    for user in node.users:
+        val = user.meta.get("val")
+        made = [hint(n) for n in sizes.exprs(val.shape)] if isinstance(val, torch.Tensor) else []
+        is_put = getattr(user.target, "overloadpacket", None) in PUTTING
+        asked += math.prod(made if not is_put and _is_broadcast(own, made) else own)
+    return asked
+
+
+def _is_broadcast(small: Sequence[int], large: Sequence[int]) -> bool:
+    """Whether the one shape is the other with dimensions repeated."""
+    if len(small) > len(large):
+        return False
+    tail = large[len(large) - len(small) :]
+    return all(n in (1, m) for n, m in zip(small, tail, strict=True))
 
 
 def work_of(value: Lazy, buffers: dict[str, Buffer]) -> float:
