@@ -59,6 +59,7 @@ bench: $(STAMPS)/test ## run the benches and rewrite bench/results
 	$(PY) bench/model_schedules.py --save
 	$(PY) bench/models.py --save
 	$(PY) bench/torch_workloads.py --save --peer
+	$(PY) bench/zoo_speed.py --save --backends treadle,inductor
 
 site: $(STAMPS)/venv ## build the documents as a site into build/site
 	$(PY) -m pip install -q "mkdocs>=1.6,<2"

@@ -283,6 +283,13 @@ def cache_folder(options: Options, environ: Mapping[str, str] = os.environ) -> s
     return os.path.join(caches, "treadle")
 
 
+def environment_with(
+    changes: Mapping[str, str], environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment for a process of ours: this one's, with some variables set."""
+    return {**environ, **changes}
+
+
 def no_colour_asked(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the user wants plain text everywhere, in the ways most programs know."""
     return bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"

@@ -22,6 +22,7 @@ from treadle.lab.progress import progress
 
 COMMANDS: Mapping[str, str] = {
     "demo": "run the main job on a built-in program and say what was done",
+    "bench": "your model by several backends of torch.compile, side by side",
     "show": "what is in a file",
     "check": "read, print back, verify and re-derive; exit 1 on any difference",
     "schedule": "run the passes on a program; before and after",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from treadle.frontends.torch.demo.measure import MeasuredRow
 
 HEADER = (
-    "job", "backend", "kernels", "calls", "compile s", "ms", "peak predicted", "peak measured",
-    "max error",
+    "job", "backend", "kernels", "calls", "compile s", "ms", "speed", "peak predicted",
+    "peak measured", "max error",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     }
     lines = [f"a small language model: {sizes.describe()}; threads: {args.threads}", ""]
     lines += [*lines_of(rows), ""]
-    lines.append(f"{_verdict(wrong)}; {seconds:.1f} s")
+    lines.append(f"{_verdict(wrong)}{_speeds(ours)}; {seconds:.1f} s")
     if args.out:
         from treadle.frontends.torch.demo.measure import demo_page
 
@@ -61,6 +61,7 @@ def lines_of(rows: Sequence[MeasuredRow]) -> Iterator[str]:
     yield ""
     yield "  kernels   generated; calls of torch's operators do not count views"
     yield "  compile   the first call"
+    yield "  speed     eager's milliseconds over these; all run in turns"
     yield "  peak      held besides weights and inputs: said before the run, seen by the profiler"
     for row in rows:
         for note in row.notes:
@@ -76,10 +77,16 @@ def _cells(row: MeasuredRow) -> tuple[object, ...]:
         "-" if row.calls is None else row.calls,
         f"{row.compile_s:.1f}" if compared else "-",
         f"{row.ms:.2f}",
+        f"{row.speed:.2f} x" if row.speed else "-",
         "-" if row.peak_bytes is None else human_bytes(row.peak_bytes),
         human_bytes(row.peak_measured),
         f"{row.max_error:.1e}" if compared else "-",
     )
+
+
+def _speeds(ours: Sequence[MeasuredRow]) -> str:
+    found = [f"{row.speed:.2f} times as fast ({row.job})" for row in ours]
+    return f"; treadle is {', '.join(found)}"
 
 
 def _verdict(wrong: Sequence[MeasuredRow]) -> str:

@@ -11,6 +11,7 @@ COMPARED_FILE = "a schedule, program, dump or journal; - is standard input"
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo": ("treadle demo --program",),
+    "bench": ("treadle bench mlp --backends eager --rounds 3",),
     "show": ("treadle show program.txt", "treadle show - --json < program.txt"),
     "check": ("treadle check program.txt dump.txt",),
     "schedule": ("treadle schedule program.txt -o scheduled.txt --policy memory",),

@@ -87,6 +87,8 @@ class DeviceMemory:
     """Whether outputs and donated inputs take in others."""
     alone: frozenset[str] = frozenset()
     """The first of each chain of temporaries that has memory of its own."""
+    closed: frozenset[str] = frozenset()
+    """Outputs that take in nobody, though others do."""
     at_once: bool = False
     """Whether all is allocated before the first step and held until the last, as recordings do."""
 

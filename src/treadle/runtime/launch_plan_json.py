@@ -24,7 +24,7 @@ from treadle.runtime.launch_plan import (
     WaitStep,
 )
 
-VERSION = 2
+VERSION = 3
 KINDS: Mapping[str, Callable[..., Step]] = {
     "launch": LaunchStep,
     "call": CallStep,
@@ -78,6 +78,7 @@ def _memory_to_json(m: DeviceMemory) -> dict[str, Any]:
         "arena_lower_bound": m.arena_lower_bound,
         "hosts": list(m.hosts),
         "alone": sorted(m.alone),
+        "closed": sorted(m.closed),
         "at_once": m.at_once,
     }
 
@@ -95,6 +96,7 @@ def _memory_from_json(data: Mapping[str, Any]) -> DeviceMemory:
         arena_lower_bound=data["arena_lower_bound"],
         hosts=(outputs, donated),
         alone=frozenset(data["alone"]),
+        closed=frozenset(data["closed"]),
         at_once=data["at_once"],
     )
 

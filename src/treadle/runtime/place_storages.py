@@ -11,7 +11,7 @@ What calls allocate is counted like everything else, so that the peak is what a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.core.context import Ctx
@@ -28,6 +28,8 @@ MOST_ALONE = 32
 """How many temporaries may have memory of their own: each is allocated in every run."""
 TRIED_SIZES = 6
 """How many limits are tried, above which a temporary has memory of its own."""
+MOST_CLOSED = 6
+"""How many outputs are tried one after the other with nobody in them."""
 LEAST_GAIN = 0.005
 """The share of the peak that memory of their own must save."""
 
@@ -52,7 +54,7 @@ def place_storages(
     chains = in_place_chains(shape, lives)
     planner = _Planner(shape, device, lives, chains, ctx, at_once)
     if like is not None:
-        return planner.plan(planner.ask(like.hosts, like.alone), 0)
+        return planner.plan(planner.ask(like.hosts, like.alone, like.closed), 0)
     found: list[DeviceMemory] = []
     seen: set[tuple[Pool, ...]] = set()
     for hosts in WAYS:
@@ -68,6 +70,7 @@ def place_storages(
     if at_once or best.arena is None or best.peak_bytes - best.lower_bound <= least:
         return best
     freed = min([planner.with_some_alone(plan) for plan in found], key=_rank)
+    freed = planner.with_some_closed(min(best, freed, key=_rank))
     if best.peak_bytes - freed.peak_bytes <= least:
         return best
     return min(freed, planner.with_fewer_alone(freed), key=_rank)
@@ -84,9 +87,14 @@ class _Planner:
     ctx: Ctx | None
     at_once: bool = False
 
-    def ask(self, hosts: tuple[bool, bool], alone: frozenset[str] = frozenset()) -> _Ask:
+    def ask(
+        self,
+        hosts: tuple[bool, bool],
+        alone: frozenset[str] = frozenset(),
+        closed: frozenset[str] = frozenset(),
+    ) -> _Ask:
         """One way of asking: who takes in others, and who has memory of its own."""
-        return _Ask(self.shape, self.device, self.lives, self.chains, *hosts, alone)
+        return _Ask(self.shape, self.device, self.lives, self.chains, *hosts, alone, closed)
 
     def plan(self, ask: _Ask, steps: int) -> DeviceMemory:
         """The plan for one way of asking, with so many nodes of exact search."""
@@ -98,11 +106,40 @@ class _Planner:
         found = solution.height, solution.lower_bound
         lives, chains = self.lives, self.chains
         end = self.shape.end
-        memory = DeviceMemory(self.device, end, lives, chains, places, *found, hosts=hosts)
-        return replace(memory, alone=ask.alone, at_once=self.at_once)
+        alone, closed = ask.alone, ask.closed
+        given = self.device, end, lives, chains, places, *found, hosts, alone, closed
+        return DeviceMemory(*given, self.at_once)
 
     def _quick(self, like: DeviceMemory, alone: frozenset[str]) -> DeviceMemory:
-        return self.plan(self.ask(like.hosts, alone), 0)
+        return self.plan(self.ask(like.hosts, alone, like.closed), 0)
+
+    def with_some_closed(self, plan: DeviceMemory) -> DeviceMemory:
+        """The plan, or one in which outputs that lie idle while the most is held take nobody in.
+
+        An output with something in it is allocated when that is, and then held to the end. What
+        was in it gets memory of its own.
+        """
+        best = plan
+        for _ in range(MOST_CLOSED):
+            idle = [n for n in plan.suballocations if self._is_idle(plan, n)]
+            if not idle or plan.peak_bytes == plan.lower_bound:
+                break
+            out = max(idle, key=lambda n: (self.lives[n].bytes, n))
+            firsts = {chain[0] for chain in self.chains}
+            alone = plan.alone | (firsts & set(plan.suballocations[out]))
+            if len(alone) > MOST_ALONE:
+                break
+            plan = self.plan(self.ask(plan.hosts, alone, plan.closed | {out}), 0)
+            best = min(best, plan, key=_rank)
+        return best
+
+    def _is_idle(self, plan: DeviceMemory, name: str) -> bool:
+        """Whether an output is held at the peak although nothing in it is needed there."""
+        life, at = self.lives.get(name), plan.peak_step
+        if life is None or life.role is not Role.OUTPUT or life.first <= at:
+            return False
+        inside = [self.lives[n] for n in plan.suballocations[name]]
+        return plan.spans[name].first <= at and not any(x.first <= at <= x.last for x in inside)
 
     def with_some_alone(self, plan: DeviceMemory) -> DeviceMemory:
         """The plan, or one in which the largest temporaries of the arena lie on their own.
@@ -200,6 +237,8 @@ class _Ask:
     """Donated inputs take in temporaries after their last reader."""
     alone: frozenset[str] = frozenset()
     """The first of each chain that is to have memory of its own."""
+    closed: frozenset[str] = frozenset()
+    """Outputs that take in nobody."""
 
     @cached_property
     def fixed(self) -> dict[str, Place]:
@@ -237,6 +276,8 @@ class _Ask:
     def _is_host(self, name: str) -> bool:
         life = self.lives[name]
         if not life.bytes or not life.is_whole or name in self.shape.pinned or not self.shape.end:
+            return False
+        if name in self.closed:
             return False
         if life.role is Role.DONATED:
             return self.donated

@@ -72,6 +72,25 @@ def test_a_graph_says_how_exact_torch_is_unless_asked_to_be_exact(
     assert [one.program.numerics for one in seen] == [numerics]
 
 
+def test_angles_that_every_head_turns_by_are_computed_once() -> None:
+    def rotary(x: Any) -> Any:
+        speeds = 10_000.0 ** (-torch.arange(0, 16, 2) / 16)
+        angles = torch.outer(torch.arange(32).float(), speeds)
+        return x * angles.cos() + angles.sin()
+
+    heads, one = torch.randn(4, 32, 8), torch.randn(32, 8)
+    loops = {op.name: op for op in lowered(rotary, heads).program.ops if isinstance(op, Loop)}
+    assert set(loops) == {"pow_1", "cos", "sin", "add"}
+    work = [at.stmt.op for at in loops["add"].body.walk()]
+    assert not {"pow", "cos", "sin"} & set(work)
+    # Where everyone asks for an element but once there is nothing to keep.
+    once = lowered(lambda x: x * torch.arange(8.0).sin(), torch.randn(8))
+    assert kinds(once) == ["Loop"]
+    assert kinds(lowered(rotary, one)) == ["Loop", "Loop"]  # the powers, and all else
+    joined = lowered(lambda x: torch.cat([x.tanh(), x, x, x]), torch.randn(1, 8))
+    assert [op.name for op in joined.program.ops if "tanh" in op.name] == []
+
+
 def test_a_long_chain_is_cut() -> None:
     def chain(x: Any) -> Any:
         for _ in range(40):

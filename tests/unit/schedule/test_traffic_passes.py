@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from treadle.analysis.certificate import border_changes, certify
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
@@ -148,6 +150,26 @@ def test_what_reads_as_much_as_it_makes_is_kept() -> None:
     new, codes = after(recompute, program)
     assert new is program
     assert codes == ["RCP003"]
+
+
+@pytest.mark.parametrize(
+    "device, heads, code", [("cpu", 4, "RCP004"), ("cpu", 1, "OK"), ("cuda:0", 4, "OK")]
+)
+def test_a_costly_function_is_not_computed_for_every_head(
+    device: str, heads: int, code: str
+) -> None:
+    b = ProgramBuilder("p", device=device)
+    x, t = b.input("x", "f32", [heads, 16]), b.buffer("t", "f32", [16])
+    with b.loop("angles", [16]) as k:
+        k.store(t, k.vars, k.sin(k.index(k.vars[0])))
+    y = b.output("y", "f32", [heads, 16])
+    with b.loop("turn", [heads, 16]) as k:
+        i, j = k.vars
+        k.store(y, (i, j), k.load(x, i, j) * k.load(t, j))
+    program = b.build()
+    new, codes = after(recompute, program)
+    assert codes == [code]
+    assert (new is program) == (code != "OK")
 
 
 def test_long_work_is_not_repeated() -> None:

@@ -5,7 +5,8 @@ after    a = fill(0) ; b = 0 + x                       z is read by nobody and g
 before   t = x - m (64 x 4096) ; picked[i] = t[i, k[i]]
 after    picked[i] = x[i, k[i]] - m[i]                 t need not be in memory for 64 elements
 needs    what the producer reads is unchanged since; it is short, and to repeat it takes fewer
-         bytes than its result has: because it reads little, or is asked for few elements
+         bytes than its result has: because it reads little, or is asked for few elements; on a CPU
+         no costly function is computed several times for the same element
 
 before   z = x * s ; a = sum of rows(z) ; b = z - a    s is small
 after    a = sum of rows(x * s) ; b = x * s - a        z is never written, x is read instead of it
@@ -35,6 +36,8 @@ ROUNDS = 3
 """How often what was repeated may be repeated with its reader."""
 CHEAPEST = 2.0
 """Work of a statement (see `ops`) that is repeated where as much is read as was written."""
+COSTLY = 12.0
+"""Work of an element above which a CPU had better load it than compute it again and again."""
 
 
 def recompute(program: Program, ctx: Ctx) -> Program:
@@ -180,7 +183,7 @@ def _sources(
 def _is_cheaper(
     source: Loop, op: Loop, program: Program, changed: set[str], longest: int
 ) -> Verdict:
-    """RCP001 to RCP003: short, reads less than its result, everything unchanged since."""
+    """RCP001 to RCP004: short, reads less than its result, all unchanged since, little work."""
     of = effects(source)
     if len(source.body.stmts) > longest or len(source.body.reduce) or len(of.writes) != 1:
         return no("RCP001", statements=len(source.body.stmts), limit=longest)
@@ -202,6 +205,18 @@ def _is_cheaper(
         at.stmt.op in ("indirect", "rand", "randn", "randint") for at in source.body.walk()
     ):
         return _reads_too_much(source, program)
+    return _little_work(source, op)
+
+
+def _little_work(source: Loop, op: Loop) -> Verdict:
+    """Refuses a costly value whose elements a reader asks for several times.
+
+    GPUs have arithmetic to spare between their loads, and a launch more costs them most.
+    """
+    work = sum(OPS[at.stmt.op].work for at in source.body.walk() if at.stmt.op != "index")
+    made, asked = hint(source.body.space.numel), hint(op.body.space.numel)
+    if source.device.partition(":")[0] == "cpu" and work > COSTLY and asked >= 2 * made > 0:
+        return no("RCP004", work=work, limit=COSTLY, times=asked // made)
     return YES
 
 

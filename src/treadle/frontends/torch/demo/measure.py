@@ -50,6 +50,8 @@ class MeasuredRow:
     """Calls of torch's own operators, views and allocations apart."""
     compile_s: float = 0.0
     ms: float = 0.0
+    speed: float = 0.0
+    """Eager's milliseconds over ours; 0 if it was not timed."""
     peak_bytes: int | None = None
     """What a run holds at most besides weights and inputs, said before it ran."""
     peak_measured: int = 0
@@ -111,7 +113,7 @@ def _measure_job(
         steps.append((row, step))
     times = _milliseconds([step for _, step in steps], rounds)
     for (row, _), ms in zip(steps, times, strict=True):
-        row.ms = ms
+        row.ms, row.speed = ms, times[0] / ms
     return rows
 
 

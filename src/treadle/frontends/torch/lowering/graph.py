@@ -23,7 +23,9 @@ from treadle.frontends.torch.lowering.parts import Compile
 from treadle.frontends.torch.lowering.promotion import known_type, our_type
 from treadle.frontends.torch.lowering.realise import (
     dense_strides,
+    elements_asked,
     is_cheap,
+    is_costly_to_repeat,
     is_spread,
     is_too_long,
     overlaps,
@@ -378,7 +380,7 @@ class GraphLowering:
         is_shown = self.is_seen_twice(val)
         if several and not is_shown and self._realise_narrow(node, value):
             return value
-        if several or is_too_long(value) or is_shown:
+        if several or is_too_long(value) or is_shown or self._is_repeated(node, value):
             self.realise(value, node.name, keep_gaps=is_shown)
         return value
 
@@ -396,6 +398,13 @@ class GraphLowering:
         if is_wider:
             self.realise(given, node.args[0].name)
         return is_wider
+
+    def _is_repeated(self, node: Any, value: Lazy) -> bool:
+        """Whether readers on a CPU would compute costly elements again and again."""
+        if self.device != "cpu":
+            return False
+        asked = elements_asked(node, value, self.sizes)
+        return is_costly_to_repeat(value, self.builder.buffers, asked)
 
     def is_seen_twice(self, val: Any) -> bool:
         """Whether several results show one memory: then what they show must be in memory."""

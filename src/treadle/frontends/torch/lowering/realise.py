@@ -8,6 +8,8 @@ A value is realised when
   (the work column of the table of body operations) or reads several buffers of more bytes than it
   has itself; of what reads far less than it makes, more than `CHEAP_OF_LITTLE` units. Of a value
   that is another one in a wider type, that other one is realised;
+- on a CPU it costs more than `CHEAP_OF_LITTLE` units and its readers ask for every element
+  `REPEATED` times or more: the angles of rotary positions, which all heads of all layers turn by;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -16,8 +18,13 @@ Everything else is written into the loops of its readers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+import torch
+
+from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import (
     Index,
     Lazy,
@@ -38,6 +45,11 @@ CHEAP = 4.0
 CHEAP_OF_LITTLE = 12.0
 LITTLE = 16
 """So many times the elements it reads makes a value one of little."""
+REPEATED = 2
+"""So many times its elements is more than a costly value is computed for."""
+ATEN: Any = torch.ops.aten
+PUTTING = (ATEN.cat, ATEN.stack, ATEN.constant_pad_nd, ATEN.slice_scatter, ATEN.select_scatter)
+"""Operators that put what they read beside other things: larger than it, they read it once."""
 
 
 def is_too_long(value: Lazy) -> bool:
@@ -54,10 +66,39 @@ def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
         most = CHEAP_OF_LITTLE
     elif len(value.reads) > 1 and not _saves_reads(value, buffers):
         return False
+    return work_of(value, buffers) <= most
+
+
+def is_costly_to_repeat(value: Lazy, buffers: dict[str, Buffer], asked: int) -> bool:
+    """Whether a value that is asked for `asked` elements in all should be computed but once."""
+    made = _elements(value)
+    return asked >= REPEATED * made > 0 and work_of(value, buffers) > CHEAP_OF_LITTLE
+
+
+def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:
+    """How many elements all readers of a node ask for: those that broadcast it, many."""
+    own, asked = [hint(n) for n in value.sizes], 0
+    for user in node.users:
+        val = user.meta.get("val")
+        made = [hint(n) for n in sizes.exprs(val.shape)] if isinstance(val, torch.Tensor) else []
+        is_put = getattr(user.target, "overloadpacket", None) in PUTTING
+        asked += math.prod(made if not is_put and _is_broadcast(own, made) else own)
+    return asked
+
+
+def _is_broadcast(small: Sequence[int], large: Sequence[int]) -> bool:
+    """Whether the one shape is the other with dimensions repeated."""
+    if len(small) > len(large):
+        return False
+    tail = large[len(large) - len(small) :]
+    return all(n in (1, m) for n, m in zip(small, tail, strict=True))
+
+
+def work_of(value: Lazy, buffers: dict[str, Buffer]) -> float:
+    """Units of work that computing one element takes."""
     scratch = LoopWriter(buffers, value.sizes)
     value.load(scratch, scratch.at)
-    work = sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
-    return work <= most
+    return sum(OPS[at.stmt.op].work for at in scratch.build().walk() if at.stmt.op != "index")
 
 
 def _saves_reads(value: Lazy, buffers: dict[str, Buffer]) -> bool:
@@ -72,10 +113,11 @@ def _saves_reads(value: Lazy, buffers: dict[str, Buffer]) -> bool:
 def _reads_little(value: Lazy, buffers: dict[str, Buffer]) -> bool:
     """Whether a value has far more elements than all that it is made of."""
     read = sum(hint(buffers[name].numel) for name in value.reads)
-    made = 1
-    for n in value.sizes:
-        made *= hint(n)
-    return read * LITTLE < made
+    return read * LITTLE < _elements(value)
+
+
+def _elements(value: Lazy) -> int:
+    return math.prod(map(hint, value.sizes))
 
 
 def dense_strides(sizes: Index, strides: Index | None) -> Index:
