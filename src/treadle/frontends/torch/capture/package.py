@@ -1,0 +1,478 @@
+"""A model compiled ahead of time: captured by torch.export, lowered, compiled, written as a package.
+
+    treadle.torch.package(model, (x,), "model.treadle", dynamic={"x": {0: "batch"}})
+
+Parameters and buffers become weights; buffers that the model changes are kept between runs, as the
+model keeps them. What would have to go back to Python is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from treadle.codegen.c.unit import write_unit
+from treadle.codegen.lower import lower
+from treadle.codegen.package_c.tables import Constraint
+from treadle.codegen.package_c.words import as_identifier
+from treadle.core.errors import TreadleError, UsageError
+from treadle.core.options import Options
+from treadle.frontends.torch.capture.compile import schedule
+from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.own_steps import OwnSteps
+from treadle.frontends.torch.capture.signature import signature_of
+from treadle.frontends.torch.lowering.graph import Lowered, lower_graph, shape_env_of
+from treadle.frontends.torch.lowering.graph_kind import GraphKind
+from treadle.frontends.torch.lowering.merge_products import merge_products
+from treadle.frontends.torch.lowering.origins import source_line
+from treadle.frontends.torch.lowering.symbols import GraphSizes
+from treadle.frontends.torch.lowering.values import NotLowered
+from treadle.ir.numerics import EXACT
+from treadle.runtime.hosts.torch_c_package import calls_in_c
+from treadle.runtime.launch_shape import LaunchShape
+from treadle.runtime.packages.pack import (
+    REFUSED,
+    NamedResult,
+    NamedStorage,
+    Packing,
+    Request,
+)
+from treadle.runtime.packages.write import SUFFIX, Contents, refuse_to_replace, write_package
+from treadle.runtime.plan_launches import plan_launches
+from treadle.runtime.signature import Signature, TensorResult
+
+NOT_CAPTURED = "PKG005"
+PLAIN = (bool, int, float, str, type(None))
+RELATIONS = {"Eq": "==", "Ne": "!=", "Lt": "<", "Le": "<=", "Gt": ">", "Ge": ">="}
+"""Relations of SymPy, by class, in C."""
+
+Dynamic = Mapping[Any, Mapping[int, Any]]
+"""For each input, by name or number: which dimensions vary, and what they are called.
+
+A dimension is a name, or (name, least, most).
+"""
+
+
+def package(
+    model: Any,
+    args: Sequence[Any],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: Dynamic | None = None,
+    name: str | None = None,
+    weights: str = "file",
+    portable: bool = False,
+    force: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> str:
+    """Compile a model, or what torch.export made of one, and write it as a package; gives the path.
+
+    `path` is a folder, or one file if it ends in `.zip`. `weights` is "file", or "names" if whoever
+    loads it gives them. `portable`: for any processor of this kind rather than one like this.
+    """
+    word = as_identifier(name or _name_of(model))
+    where = os.fspath(path) if path is not None else word + SUFFIX
+    if weights not in ("file", "names"):
+        raise UsageError(f"weights can be 'file' or 'names', not {weights!r}", code="OPT002")
+    refuse_to_replace(where, force)
+    settings = Options.from_env().with_(**(options or {}))
+    exported = _Exported(model, tuple(args), dict(kwargs or {}), dynamic or {})
+    contents = exported.contents(word, settings)
+    if weights == "names":
+        contents = replace(contents, read_weight=None)
+    contents = replace(contents, is_portable=portable)
+    return write_package(contents, where, settings, force)
+
+
+def _name_of(model: Any) -> str:
+    if isinstance(model, torch.export.ExportedProgram):
+        return "model"
+    found = getattr(model, "__name__", None) or type(model).__name__
+    return str(found)
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """A dimension of an input that varies."""
+
+    name: str
+    low: int | None = None
+    high: int | None = None
+
+
+class _Exported:
+    """A captured model on its way into a package."""
+
+    def __init__(
+        self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
+    ) -> None:
+        if isinstance(model, torch.export.ExportedProgram):
+            if dynamic:
+                message = "a program of torch.export has its dynamic sizes already"
+                raise UsageError(message, code="OPT002")
+            self.dims: dict[str, dict[int, _Dimension]] = {}
+            captured = model
+        else:
+            captured, self.dims = _captured(model, args, kwargs, dynamic)
+        with _quietly(), torch.no_grad():
+            try:
+                self.program = captured.run_decompositions(decompositions(OwnSteps(), False))
+            except TreadleError:
+                raise
+            except Exception as e:
+                raise _not_captured(e) from e
+        self.gm = self.program.graph_module
+        self.signature = self.program.graph_signature
+        self.sizes = GraphSizes(shape_env_of(self.gm))
+
+    def contents(self, name: str, options: Options) -> Contents:
+        """Everything that goes into the package."""
+        result = self._result_tree()
+        weights = dict(self._weights())
+        _refuse_devices(self.gm, weights.values())
+        changed = self._write_back_changes()
+        _refuse_shared_state(weights, changed)
+        constraints = list(self._constraints())
+        if options.numerics != "exact":
+            merge_products(self.gm)
+        lowered = self._lowered()
+        if options.numerics == "exact":
+            lowered.program = replace(lowered.program, numerics=EXACT)
+        host = lower(schedule(lowered.program, options).kernels)
+        unit = write_unit(host)
+        signature = signature_of(lowered, {})
+        shape = LaunchShape(host, signature.facts)
+        plan = plan_launches(shape)
+        calls = calls_in_c(shape, plan, signature, self._place_of)
+        request = self._request(name, lowered, signature, weights, constraints)
+        graph = Packing(shape, unit.storages, request, calls).packed()
+        held = {**{n: t for n, t in weights.items()}, **_constants(lowered)}
+        rows = [(held[one.name], one) for one in graph.weights]
+        return Contents(graph, unit, plan, result, lambda k: _bytes_of(rows[k][0]))
+
+    # -- the captured program --------------------------------------------------------------
+    def _weights(self) -> Iterator[tuple[str, Any]]:
+        """Parameters, buffers and constants by name, as tensors."""
+        held = {**self.program.state_dict, **self.program.constants}
+        for spec in self.signature.input_specs:
+            if spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+                yield str(spec.target), held[spec.target]
+            elif spec.kind.name != "USER_INPUT":
+                what = spec.kind.name.lower().replace("_", " ")
+                raise UsageError(
+                    f"the model holds a {what} ('{spec.target}'), which needs Python", code=REFUSED
+                )
+
+    def _write_back_changes(self) -> frozenset[str]:
+        """What the model changes is written back by the graph itself; gives the placeholders."""
+        graph = self.gm.graph
+        output = next(node for node in graph.nodes if node.op == "output")
+        nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+        of_target = {s.target: s.arg.name for s in self.signature.input_specs if s.target}
+        kept, changed = [], set()
+        for spec, value in zip(self.signature.output_specs, output.args[0], strict=True):
+            kind = spec.kind.name
+            if kind == "USER_OUTPUT":
+                kept.append(value)
+                continue
+            if kind not in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
+                what = kind.lower().replace("_", " ")
+                raise UsageError(f"the model gives a {what}, which needs Python", code=REFUSED)
+            name = spec.target if kind == "USER_INPUT_MUTATION" else of_target[spec.target]
+            changed.add(name)
+            with graph.inserting_before(output):
+                node = graph.call_function(
+                    torch.ops.aten.copy_.default, (nodes[name], value)
+                )
+                node.meta["val"] = nodes[name].meta["val"]
+                node.meta["stack_trace"] = value.meta.get("stack_trace")
+        output.args = (tuple(kept),)
+        graph.lint()
+        self.gm.recompile()
+        return frozenset(changed)
+
+    def _lowered(self) -> Lowered:
+        try:
+            lowered = lower_graph(self.gm, GraphKind.INFERENCE)
+        except NotLowered as e:
+            raise UsageError(f"the model cannot be lowered: {e}", code=REFUSED) from None
+        if lowered.numbers:
+            raise UsageError("the model takes numbers that vary: packages take tensors", code=REFUSED)
+        constants = {
+            s.arg.name for s in self.signature.input_specs if type(s.arg).__name__ == "ConstantArgument"
+        }
+        nodes = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
+        for position, _ in lowered.objects:
+            node = nodes[position]
+            if node.name not in constants:
+                kind = type(node.meta.get("val")).__name__
+                message = f"input '{node.name}' is a {kind}: packages take plain CPU tensors"
+                raise UsageError(message, code=REFUSED)
+        return lowered
+
+    def _constraints(self) -> Iterator[Constraint]:
+        """What torch assumed about sizes while it captured the model."""
+        env = shape_env_of(self.gm)
+        if env is None:
+            return
+        for guard in env.guards:
+            found = self._constraint(guard.expr)
+            if found is not None:
+                yield found
+        for name, dims in self._same_names().items():
+            first, *rest = dims
+            for other in rest:
+                if other is not first:
+                    del name
+                    yield Constraint(first, "==", other)
+
+    def _constraint(self, e: Any) -> Constraint | None:
+        kind = {"Equality": "Eq", "Unequality": "Ne", "StrictLessThan": "Lt", "LessThan": "Le",
+                "StrictGreaterThan": "Gt", "GreaterThan": "Ge"}.get(type(e).__name__)  # fmt: skip
+        if e.is_Boolean and str(e) in ("True", "true"):
+            return None
+        if kind is None:
+            raise UsageError(f"what torch assumed about sizes is not a relation: {e}", code=REFUSED)
+        try:
+            left, right = self.sizes.of_sympy(e.lhs), self.sizes.of_sympy(e.rhs)
+        except NotLowered as error:
+            raise UsageError(f"what torch assumed about sizes: {error}", code=REFUSED) from None
+        return Constraint(left, RELATIONS[kind], right)
+
+    def _same_names(self) -> dict[str, list[Any]]:
+        """The sizes that the user called by one name."""
+        found: dict[str, list[Any]] = {}
+        for name, symbol in self._named_dims():
+            found.setdefault(name, []).append(symbol)
+        return found
+
+    def _named_dims(self) -> Iterator[tuple[str, Any]]:
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder" and node.name in self.dims:
+                shape = self.sizes.exprs(node.meta["val"].shape)
+                for dim, about in self.dims[node.name].items():
+                    yield about.name, shape[dim]
+
+    def _place_of(self, operation: str) -> str:
+        """The user's line behind an operation."""
+        nodes = {node.name: node for node in self.gm.graph.nodes}
+        node = nodes.get(operation)
+        return (source_line(node) or "") if node is not None else ""
+
+    # -- what is asked for -----------------------------------------------------------------
+    def _request(
+        self,
+        name: str,
+        lowered: Lowered,
+        signature: Signature,
+        weights: Mapping[str, Any],
+        constraints: Sequence[Constraint],
+    ) -> Request:
+        specs = self.signature.input_specs
+        inputs, held = [], []
+        for position, storage in lowered.tensors:
+            spec = specs[position]
+            if spec.kind.name == "USER_INPUT":
+                inputs.append(NamedStorage(spec.arg.name, storage))
+            else:
+                held.append(NamedStorage(str(spec.target), storage))
+        held += [NamedStorage(f"constant.{n}", n) for n in lowered.constants]
+        results = [
+            NamedResult(f"result{k}", r.storage, r.layout)
+            for k, r in enumerate(r for r in signature.results if isinstance(r, TensorResult))
+        ]
+        shown = {symbol.name: word for word, symbol in self._named_dims() if hasattr(symbol, "name")}
+        version = ".".join(torch.__version__.split(".")[:2])
+        return Request(
+            name, inputs, held, results, lowered.mutated, shown, constraints, version
+        )
+
+    def _result_tree(self) -> dict[str, Any]:
+        """How the results are arranged; tensors are numbered in order."""
+        numbers: list[Any] = []
+        output = next(node for node in self.gm.graph.nodes if node.op == "output")
+        specs = zip(self.signature.output_specs, output.args[0], strict=True)
+        for spec, value in specs:
+            if spec.kind.name == "USER_OUTPUT":
+                numbers.append(value)
+        leaves, count = [], 0
+        for value in numbers:
+            if isinstance(value, torch.fx.Node) and isinstance(value.meta.get("val"), torch.Tensor):
+                leaves.append({"output": count})
+                count += 1
+            elif isinstance(value, PLAIN):
+                leaves.append({"value": value})
+            else:
+                raise UsageError(
+                    "the model gives a number that depends on sizes: packages give tensors",
+                    code=REFUSED,
+                )
+        return _tree(self.program.call_spec.out_spec, iter(leaves))
+
+
+def _tree(spec: Any, leaves: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    if spec.is_leaf():
+        return next(leaves)
+    inside = [_tree(child, leaves) for child in spec.children()]
+    if spec.type is dict or getattr(spec.type, "__name__", "") == "OrderedDict":
+        if not all(isinstance(key, str) for key in spec.context):
+            raise UsageError("the model gives a dict whose keys are not text", code=REFUSED)
+        return {"dict": [list(pair) for pair in zip(spec.context, inside, strict=True)]}
+    if spec.type is list:
+        return {"list": inside}
+    if spec.type is tuple:
+        return {"tuple": inside}
+    if issubclass(spec.type, tuple):
+        return {"tuple": inside}  # one with names is still a tuple
+    raise UsageError(f"the model gives a {spec.type.__name__}: packages give tensors", code=REFUSED)
+
+
+# ------------------------------------------------------------------------------- capturing
+
+
+def _captured(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
+) -> tuple[Any, dict[str, dict[int, _Dimension]]]:
+    """The program torch.export makes of a model, and which dimensions of its inputs vary."""
+    module = model if isinstance(model, torch.nn.Module) else _AsModule(model)
+    names = _argument_names(module, args, kwargs)
+    dims = _dimensions(dynamic, names, [*args, *kwargs.values()])
+    marks = {
+        name: {dim: _mark(about) for dim, about in dims[name].items()} if name in dims else None
+        for name in names
+    }
+    with _quietly(), torch.no_grad():
+        try:
+            found = torch.export.export(
+                module, args, kwargs, dynamic_shapes=marks if dims else None, strict=False
+            )
+        except Exception as e:
+            raise _not_captured(e) from e
+    return found, dims
+
+
+class _AsModule(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function gives."""
+        return self.function(*args, **kwargs)
+
+
+def _argument_names(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    import inspect
+
+    try:
+        known = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
+        known = []
+    plain = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [plain[k] if k < len(plain) else f"args_{k}" for k in range(len(args))]
+    return [*names, *kwargs]
+
+
+def _dimensions(
+    dynamic: Dynamic, names: Sequence[str], values: Sequence[Any]
+) -> dict[str, dict[int, _Dimension]]:
+    """The dimensions that vary, by input; unknown inputs and dimensions are refused."""
+    found: dict[str, dict[int, _Dimension]] = {}
+    for which, dims in dynamic.items():
+        if isinstance(which, int) and 0 <= which < len(names):
+            which = names[which]
+        if which not in names:
+            message = f"there is no input {which!r} to have dynamic sizes: {', '.join(names)}"
+            raise UsageError(message, code="OPT002")
+        value = values[list(names).index(which)]
+        rank = value.dim() if isinstance(value, torch.Tensor) else 0
+        for dim, about in dims.items():
+            if not 0 <= dim < rank:
+                message = f"input '{which}' has no dimension {dim}: it has {rank}"
+                raise UsageError(message, code="OPT002")
+            made = _Dimension(about) if isinstance(about, str) else _Dimension(*about)
+            found.setdefault(which, {})[dim] = made
+    return found
+
+
+def _mark(about: _Dimension) -> Any:
+    limits = {"min": about.low, "max": about.high}
+    given = {name: value for name, value in limits.items() if value is not None}
+    return torch.export.Dim.DYNAMIC(**given) if given else torch.export.Dim.DYNAMIC
+
+
+def _not_captured(error: Exception) -> UsageError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    message = f"torch.export cannot take the model: {type(error).__name__}: {first}"
+    notes = [line for line in lines[1:] if line.startswith(("-", "File"))][:3]
+    return UsageError(message, code=NOT_CAPTURED, notes=notes)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """What torch warns of about itself is not for the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+# ------------------------------------------------------------------------------- weights
+
+
+def _refuse_devices(gm: Any, weights: Any) -> None:
+    for node in gm.graph.nodes:
+        val = node.meta.get("val")
+        for one in val if isinstance(val, list | tuple) else [val]:
+            if isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta"):
+                message = f"the model is on {one.device}: packages run on the CPU"
+                raise UsageError(message, code=REFUSED)
+    for one in weights:
+        if not isinstance(one, torch.Tensor) or one.layout is not torch.strided:
+            raise UsageError("the model holds a weight that is no plain tensor", code=REFUSED)
+        if one.is_quantized or one.device.type != "cpu":
+            raise UsageError("the model holds a weight that is no plain CPU tensor", code=REFUSED)
+
+
+def _refuse_shared_state(weights: Mapping[str, Any], changed: frozenset[str]) -> None:
+    """A buffer that changes must not be a view of memory that another weight shows, too."""
+    if not changed:
+        return
+    owners: dict[int, list[str]] = {}
+    for name, one in weights.items():
+        if one.numel():
+            owners.setdefault(one.untyped_storage().data_ptr(), []).append(name)
+    for names in owners.values():
+        if len(names) > 1 and any(_placeholder(name) in changed for name in names):
+            shared = " and ".join(names[:2])
+            message = f"the model changes a buffer that shares memory: {shared}"
+            raise UsageError(message, code=REFUSED)
+
+
+def _placeholder(target: str) -> str:
+    return "b_" + target.replace(".", "_")
+
+
+def _constants(lowered: Lowered) -> dict[str, Any]:
+    return {f"constant.{name}": held for name, held in lowered.constants.items()}
+
+
+def _bytes_of(tensor: Any) -> bytes:
+    """A tensor's memory from its first to its last element, as it lies."""
+    whole = tensor.detach()
+    if whole.numel() == 0:
+        return b""
+    last = sum((n - 1) * s for n, s in zip(whole.shape, whole.stride(), strict=True))
+    return ctypes.string_at(whole.data_ptr(), (last + 1) * whole.element_size())
+
