@@ -83,7 +83,10 @@ def header(graph: PackedGraph, made: str) -> str:
     rows = []
     kinds = (("inputs", graph.inputs), ("results", graph.outputs), ("weights", graph.weights))
     for title, tensors in kinds:
-        rows += [f" * {title}:", *[f" *   {k}: {shown_tensor(t, graph)}" for k, t in enumerate(tensors)]]
+        rows += [
+            f" * {title}:",
+            *[f" *   {k}: {shown_tensor(t, graph)}" for k, t in enumerate(tensors)],
+        ]
     for c in graph.constraints:
         rows.append(f" * it must hold that {shown_constraint(c, graph)}")
     text = _text("package.h")
@@ -119,7 +122,7 @@ def _includes() -> Iterator[str]:
 
 def _features() -> Iterator[str]:
     """What the kernels use of the processor, as text that nothing has to be run for."""
-    yield "const char treadle_features[] = \"\""
+    yield 'const char treadle_features[] = ""'
     for name in FEATURES:
         macro = "__" + name.upper().replace(".", "_") + "__"
         yield f'#ifdef {macro}\n"{name} "\n#endif'
@@ -240,7 +243,8 @@ class _Writer:
         yield _array("storage_record", "storages", rows)
 
     def _blocks(self) -> Iterator[str]:
-        rows, places = [], []
+        rows: list[str] = []
+        places: list[int] = []
         for one in self.graph.blocks:
             cells = one.first, one.last, len(one.bytes), len(places), one.likely_offset
             rows.append("{" + ", ".join(map(str, cells)) + "}")
@@ -251,7 +255,9 @@ class _Writer:
 
     def _names(self) -> Iterator[str]:
         host = self.graph.host
-        calls = {one.step: one.function for one in host.instructions if isinstance(one, CallLibrary)}
+        calls = {
+            one.step: one.function for one in host.instructions if isinstance(one, CallLibrary)
+        }
         last = max(calls, default=-1) + 1
         steps = [_quoted(calls[k]) if k in calls else "0" for k in range(last)]
         yield f"#define STEPS {len(steps)}"
@@ -270,11 +276,14 @@ class _Writer:
         for k, e in enumerate(self.table.numbers):
             if e.value is None:
                 yield f"    n[{self.table.base + k}] = {self.exact.write(e)};"
-        yield "}\nstatic double needed_bytes(const int64_t *s)\n{\n    (void)s;\n    double total = 0;"
+        yield "}"
+        yield "static double needed_bytes(const int64_t *s)"
+        yield "{\n    (void)s;\n    double total = 0;"
         for e in dict.fromkeys(self.totals):
             if e.value is None:
                 yield f"    total += {self.rough.write(e)};"
-        yield "    return total;\n}\nstatic const char *broken_constraint(const int64_t *s)\n{\n    (void)s;"
+        yield "    return total;\n}"
+        yield "static const char *broken_constraint(const int64_t *s)\n{\n    (void)s;"
         for c in self.graph.constraints:
             holds = f"{self.exact.write(c.left)} {c.relation} {self.exact.write(c.right)}"
             text = _quoted(shown_constraint(c, self.graph))

@@ -123,4 +123,3 @@ class _SizedCalls(Translation):
 def _line(op: Call) -> str:
     lines = [origin for origin in op.origins if ":" in origin and not origin.startswith("aten")]
     return lines[-1] if lines else ""
-

@@ -133,7 +133,9 @@ def _unpacked(path: str) -> tuple[dict[str, Any], str]:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(e, OSError):
             raise about.damaged(path, "a package", e.strerror or str(e)) from None
-        if isinstance(e, zipfile.BadZipFile | KeyError | NotImplementedError | RuntimeError | EOFError):
+        if isinstance(
+            e, zipfile.BadZipFile | KeyError | NotImplementedError | RuntimeError | EOFError
+        ):
             raise about.damaged(path, "a package: a folder or a zip file", "another file") from None
         raise
 
@@ -180,6 +182,10 @@ class Package:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """Run once; results are torch's if an input is, otherwise numpy's."""
+        return _arranged(self.manifest["result"], self.results(*given, **named))
+
+    def results(self, *given: Any, **named: Any) -> list[Any]:
+        """Run once; the results one after the other, however the model arranged them."""
         values = self._ordered(given, named)
         kept: list[Any] = []
         records = (CTensor * max(len(values), 1))()
@@ -197,7 +203,7 @@ class Package:
             made.append(array)
         if self._run(self._handle, records, results):
             raise self._failure()
-        return _arranged(self.manifest["result"], made)
+        return made
 
     def reset(self) -> None:
         """Weights that runs change are as they were when the package was loaded."""
@@ -285,4 +291,3 @@ def _arranged(how: Mapping[str, Any], made: Sequence[Any]) -> Any:
         return {key: _arranged(one, made) for key, one in inside}
     items = [_arranged(one, made) for one in inside]
     return tuple(items) if kind == "tuple" else items
-

@@ -23,7 +23,7 @@ from treadle.codegen.package_c.tables import (
     PackedTensor,
 )
 from treadle.core.errors import UsageError
-from treadle.index import Expr, Symbol, evaluate, hint
+from treadle.index import Expr, Symbol, evaluate, hint, substitute
 from treadle.ir.types import BufferKind, Layout
 from treadle.memory.portfolio import solve
 from treadle.memory.problem import Block, Problem
@@ -127,7 +127,7 @@ class Packing:
         return PackedGraph(
             name=request.name,
             sizes=sizes,
-            constraints=tuple(request.constraints),
+            constraints=tuple([self._constraint(c) for c in request.constraints]),
             inputs=tuple([self._given(one) for one in request.inputs]),
             weights=tuple([self._given(one) for one in request.weights]),
             outputs=results,
@@ -177,6 +177,16 @@ class Packing:
             shown = self.request.size_names.get(symbol.name, symbol.name)
             low = 0 if symbol.lo is None else max(symbol.lo, 0)
             yield PackedSize(symbol, shown, low, symbol.hi, shown_by)
+
+    def _constraint(self, one: Constraint) -> Constraint:
+        """A constraint on the sizes of the program, which are known by their names."""
+        known = {s.name: s for s in self.program.sizes}
+        free = one.left.free | one.right.free
+        if missing := [s.name for s in free if s.name not in known]:
+            message = f"no input shows the size {missing[0]}, which a constraint speaks of"
+            raise UsageError(message, code=REFUSED)
+        own = {s: known[s.name] for s in free}
+        return Constraint(substitute(one.left, own), one.relation, substitute(one.right, own))
 
     def _showing(self, symbol: Symbol) -> Iterator[tuple[int, int]]:
         for k, one in enumerate(self.request.inputs):
@@ -261,7 +271,9 @@ class Packing:
 
 def _refusal(step: Step) -> str:
     what = f"a call of {step.target}" if isinstance(step, CallStep) else "a step"
-    return f"{what} ('{step.operation}') cannot be packaged: nothing but kernels runs without Python"
+    return (
+        f"{what} ('{step.operation}') cannot be packaged: nothing but kernels runs without Python"
+    )
 
 
 def _refuse_many_dims(name: str, layout: Layout) -> None:

@@ -76,13 +76,13 @@ def write_package(contents: Contents, path: str, options: Options, force: bool =
     made = compile_parts(parts, libraries=LIBRARIES, options=options)
     if not made.verdict:
         raise UsageError(f"{path} cannot be made: {why_not_compiled(made.verdict)}", code="TOR003")
-    with _new_folder(path) as work:
+    with work_folder(path) as work:
         shutil.copyfile(made.path, os.path.join(work, f"{graph.name}.so"))
         _write_texts(work, contents, source)
         if contents.read_weight is not None and graph.weights:
             _write_weights(work, contents, source)
         _write_manifest(work, contents, source)
-        _put_in_place(work, path, force)
+        put_in_place(work, path, force)
     return path
 
 
@@ -92,9 +92,9 @@ def refuse_to_replace(path: str, force: bool) -> None:
         return
     if not force:
         raise UsageError(f"{path} is there already: name another, or say --force", code="TXT003")
-    if os.path.isdir(path) and not os.path.exists(os.path.join(path, about.NAME)):
-        if os.listdir(path):
-            raise UsageError(f"{path} is a folder that is no package", code="TXT003")
+    is_package = os.path.exists(os.path.join(path, about.NAME))
+    if os.path.isdir(path) and not is_package and os.listdir(path):
+        raise UsageError(f"{path} is a folder that is no package", code="TXT003")
 
 
 def _rendered(contents: Contents) -> PackageSource:
@@ -111,7 +111,7 @@ def _id(contents: Contents) -> str:
 # ------------------------------------------------------------------------------- files
 
 
-class _new_folder:  # noqa: N801 - a context manager, used like a function
+class work_folder:  # noqa: N801 - a context manager, used like a function
     """A folder beside the path that is to be, which is gone afterwards if it was not used."""
 
     def __init__(self, path: str) -> None:
@@ -166,7 +166,9 @@ def _write_weights(work: str, contents: Contents, source: PackageSource) -> None
             total = (total + _sum_of_words(block, first)) % WORD
             first += len(block) // 8
         file.seek(0)
-        file.write(b"TREADLEW" + total.to_bytes(8, "little") + (about.VERSION).to_bytes(8, "little"))
+        file.write(
+            b"TREADLEW" + total.to_bytes(8, "little") + (about.VERSION).to_bytes(8, "little")
+        )
         file.write(_id(contents).encode())
 
 
@@ -237,10 +239,13 @@ def _features(library: str, name: str) -> list[str]:
 def file_card(path: str) -> dict[str, Any]:
     """Bytes and digest of a file."""
     with open(path, "rb") as file:
-        return {"bytes": os.path.getsize(path), "sha256": about.digest_of(iter(lambda: file.read(about.BLOCK), b""))}
+        return {
+            "bytes": os.path.getsize(path),
+            "sha256": about.digest_of(iter(lambda: file.read(about.BLOCK), b"")),
+        }
 
 
-def _put_in_place(work: str, path: str, force: bool) -> None:
+def put_in_place(work: str, path: str, force: bool) -> None:
     """What was made becomes the package, by one rename."""
     for name in os.listdir(work):
         with open(os.path.join(work, name), "rb") as file:

@@ -1,4 +1,4 @@
-"""A model compiled ahead of time: captured by torch.export, lowered, compiled, written as a package.
+"""A model ahead of time: captured by torch.export, lowered, compiled, written as a package.
 
     treadle.torch.package(model, (x,), "model.treadle", dynamic={"x": {0: "batch"}})
 
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import inspect
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +27,10 @@ from treadle.codegen.package_c.tables import Constraint
 from treadle.codegen.package_c.words import as_identifier
 from treadle.core.errors import TreadleError, UsageError
 from treadle.core.options import Options
+from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import schedule
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.guard_text import read_guards
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph, shape_env_of
@@ -34,6 +39,7 @@ from treadle.frontends.torch.lowering.merge_products import merge_products
 from treadle.frontends.torch.lowering.origins import source_line
 from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import NotLowered
+from treadle.index import Expr
 from treadle.ir.numerics import EXACT
 from treadle.runtime.hosts.torch_c_package import calls_in_c
 from treadle.runtime.launch_shape import LaunchShape
@@ -122,7 +128,7 @@ class _Exported:
             captured = model
         else:
             captured, self.dims = _captured(model, args, kwargs, dynamic)
-        with _quietly(), torch.no_grad():
+        with _quietly(), torch.no_grad(), compat.sizes_of_one_allowed():
             try:
                 self.program = captured.run_decompositions(decompositions(OwnSteps(), False))
             except TreadleError:
@@ -131,6 +137,7 @@ class _Exported:
                 raise _not_captured(e) from e
         self.gm = self.program.graph_module
         self.signature = self.program.graph_signature
+        self.guards = compat.size_guards(captured)
         self.sizes = GraphSizes(shape_env_of(self.gm))
 
     def contents(self, name: str, options: Options) -> Contents:
@@ -154,9 +161,9 @@ class _Exported:
         calls = calls_in_c(shape, plan, signature, self._place_of)
         request = self._request(name, lowered, signature, weights, constraints)
         graph = Packing(shape, unit.storages, request, calls).packed()
-        held = {**{n: t for n, t in weights.items()}, **_constants(lowered)}
-        rows = [(held[one.name], one) for one in graph.weights]
-        return Contents(graph, unit, plan, result, lambda k: _bytes_of(rows[k][0]))
+        held = {**weights, **_constants(lowered)}
+        rows = [held[one.name] for one in graph.weights]
+        return Contents(graph, unit, plan, result, lambda k: _bytes_of(rows[k]))
 
     # -- the captured program --------------------------------------------------------------
     def _weights(self) -> Iterator[tuple[str, Any]]:
@@ -189,9 +196,7 @@ class _Exported:
             name = spec.target if kind == "USER_INPUT_MUTATION" else of_target[spec.target]
             changed.add(name)
             with graph.inserting_before(output):
-                node = graph.call_function(
-                    torch.ops.aten.copy_.default, (nodes[name], value)
-                )
+                node = graph.call_function(torch.ops.aten.copy_.default, (nodes[name], value))
                 node.meta["val"] = nodes[name].meta["val"]
                 node.meta["stack_trace"] = value.meta.get("stack_trace")
         output.args = (tuple(kept),)
@@ -205,9 +210,13 @@ class _Exported:
         except NotLowered as e:
             raise UsageError(f"the model cannot be lowered: {e}", code=REFUSED) from None
         if lowered.numbers:
-            raise UsageError("the model takes numbers that vary: packages take tensors", code=REFUSED)
+            raise UsageError(
+                "the model takes numbers that vary: packages take tensors", code=REFUSED
+            )
         constants = {
-            s.arg.name for s in self.signature.input_specs if type(s.arg).__name__ == "ConstantArgument"
+            s.arg.name
+            for s in self.signature.input_specs
+            if type(s.arg).__name__ == "ConstantArgument"
         }
         nodes = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
         for position, _ in lowered.objects:
@@ -224,15 +233,13 @@ class _Exported:
         if env is None:
             return
         for guard in env.guards:
-            found = self._constraint(guard.expr)
+            found = self._constraint(env.replace(guard.expr))
             if found is not None:
                 yield found
-        for name, dims in self._same_names().items():
-            first, *rest = dims
-            for other in rest:
-                if other is not first:
-                    del name
-                    yield Constraint(first, "==", other)
+        if not env.guards:  # a program that was saved and loaded has them as text
+            yield from read_guards(self.guards, self._shape_of)
+        for first, *rest in self._same_names().values():
+            yield from [Constraint(first, "==", other) for other in rest if other is not first]
 
     def _constraint(self, e: Any) -> Constraint | None:
         kind = {"Equality": "Eq", "Unequality": "Ne", "StrictLessThan": "Lt", "LessThan": "Le",
@@ -246,6 +253,14 @@ class _Exported:
         except NotLowered as error:
             raise UsageError(f"what torch assumed about sizes: {error}", code=REFUSED) from None
         return Constraint(left, RELATIONS[kind], right)
+
+    def _shape_of(self, name: str) -> tuple[Expr, ...] | None:
+        """The sizes of an input, by its name."""
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder" and node.name == name:
+                val = node.meta.get("val")
+                return self.sizes.exprs(val.shape) if isinstance(val, torch.Tensor) else None
+        return None
 
     def _same_names(self) -> dict[str, list[Any]]:
         """The sizes that the user called by one name."""
@@ -289,11 +304,11 @@ class _Exported:
             NamedResult(f"result{k}", r.storage, r.layout)
             for k, r in enumerate(r for r in signature.results if isinstance(r, TensorResult))
         ]
-        shown = {symbol.name: word for word, symbol in self._named_dims() if hasattr(symbol, "name")}
+        shown = {
+            symbol.name: word for word, symbol in self._named_dims() if hasattr(symbol, "name")
+        }
         version = ".".join(torch.__version__.split(".")[:2])
-        return Request(
-            name, inputs, held, results, lowered.mutated, shown, constraints, version
-        )
+        return Request(name, inputs, held, results, lowered.mutated, shown, constraints, version)
 
     def _result_tree(self) -> dict[str, Any]:
         """How the results are arranged; tensors are numbered in order."""
@@ -303,7 +318,8 @@ class _Exported:
         for spec, value in specs:
             if spec.kind.name == "USER_OUTPUT":
                 numbers.append(value)
-        leaves, count = [], 0
+        leaves: list[dict[str, Any]] = []
+        count = 0
         for value in numbers:
             if isinstance(value, torch.fx.Node) and isinstance(value.meta.get("val"), torch.Tensor):
                 leaves.append({"output": count})
@@ -349,31 +365,32 @@ def _captured(
         name: {dim: _mark(about) for dim, about in dims[name].items()} if name in dims else None
         for name in names
     }
+    shapes = marks if dims else None
     with _quietly(), torch.no_grad():
+        if shapes is not None:
+            # Sizes of 0 and 1 too, where torch manages without knowing that they are not.
+            with contextlib.suppress(Exception), compat.sizes_of_one_allowed():
+                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), dims
         try:
-            found = torch.export.export(
-                module, args, kwargs, dynamic_shapes=marks if dims else None, strict=False
-            )
+            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), dims
         except Exception as e:
             raise _not_captured(e) from e
-    return found, dims
 
 
 class _AsModule(torch.nn.Module):
-    """A function as a module."""
+    """A function as a module whose arguments are called what the function's are."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
-        self.function = function
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives."""
-        return self.function(*args, **kwargs)
+        @functools.wraps(function)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        self.forward = forward
 
 
 def _argument_names(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    import inspect
-
     try:
         known = list(inspect.signature(module.forward).parameters.values())
     except (TypeError, ValueError):
@@ -422,10 +439,15 @@ def _not_captured(error: Exception) -> UsageError:
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """What torch warns of about itself is not for the user."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
+    fakes = logging.getLogger("torch._subclasses.fake_tensor")
+    before, fakes.disabled = fakes.disabled, True  # it logs what it is about to raise
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        fakes.disabled = before
 
 
 # ------------------------------------------------------------------------------- weights
@@ -475,4 +497,3 @@ def _bytes_of(tensor: Any) -> bytes:
         return b""
     last = sum((n - 1) * s for n, s in zip(whole.shape, whole.stride(), strict=True))
     return ctypes.string_at(whole.data_ptr(), (last + 1) * whole.element_size())
-
