@@ -137,7 +137,7 @@ def compile_shared(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """One of several source texts of a library, with flags of its own."""
 
     source: str
@@ -145,7 +145,7 @@ class Part:
 
 
 def compile_parts(
-    parts: Sequence[Part], *, libraries: tuple[str, ...] = (), options: Options
+    parts: Sequence[SourcePart], *, libraries: tuple[str, ...] = (), options: Options
 ) -> Compiled:
     """Compile several source texts to one shared library, or find it compiled already."""
     compiler = find_compiler(options)

@@ -35,7 +35,7 @@ from treadle.runtime.launch_plan import LaunchPlan, show_plan
 from treadle.runtime.launch_plan_json import plan_to_json
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.packages import manifest as about
-from treadle.runtime.packages.pack import NamedResult, NamedStorage, Packing, Request
+from treadle.runtime.packages.pack import NamedResult, NamedStorage, Packing, PackRequest
 from treadle.runtime.packages.write import (
     SUFFIX,
     Contents,
@@ -132,7 +132,7 @@ def _package(
     program, unit = host.program, write_unit(host)
     changed = {n for op in program.ops for n in (*effects(op).writes, *effects(op).mutates)}
     results = [NamedResult(n, n, program.by_name[n].layout) for n in program.outputs]
-    request = Request(
+    request = PackRequest(
         name,
         [NamedStorage(n, n) for n in program.inputs],
         results=results,

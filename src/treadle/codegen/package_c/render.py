@@ -63,7 +63,7 @@ def render_package(
 ) -> PackageSource:
     """All texts of a package; `package_id` is what its file of weights must say, 32 characters."""
     offsets, total = weight_places(graph.weights)
-    writer = _Writer(graph, unit)
+    writer = _PackageWriter(graph, unit)
     lines = [
         *_includes(),
         header(graph, made),
@@ -136,7 +136,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-class _Writer:
+class _PackageWriter:
     """Writes the tables of one package."""
 
     def __init__(self, graph: PackedGraph, unit: Unit) -> None:

@@ -32,6 +32,7 @@ from treadle.codegen.host_c.instructions import (
     OptionalArg,
     OptionalListArg,
     OptionalNumberArg,
+    OptionalWholeArg,
     PlaceIn,
     RunKernels,
     TensorShape,
@@ -101,6 +102,7 @@ class Translation:
     """One plan on its way to C."""
 
     most_functions = MOST_FUNCTIONS
+    making = MAKING
 
     def __init__(
         self,
@@ -284,7 +286,7 @@ class Translation:
             return self._call_back(k, step, call, str(e))
 
     def _library_call(self, k: int, op: Call, call: LibraryCall) -> Instruction:
-        function = function_for(call.function)
+        function = function_for(call.function, self.making)
         if function is None or op.mutates:
             raise NotInC(f"the C interface has no function for '{op.target}'")
         if function not in self.functions and len(self.functions) == self.most_functions:
@@ -315,7 +317,7 @@ class Translation:
         return CallBack(tuple(views), tuple(made), k)
 
     def _made(self, call: LibraryCall, op: Call) -> Iterator[AdoptedTensor | None]:
-        assert call.function in MAKING, "a function that writes gives nothing"
+        assert call.function in self.making, "a function that writes gives nothing"
         names = dict(zip([position for position, _, _ in call.results], op.writes, strict=True))
         function: Any = call.function
         for position in range(len(function._schema.returns)):
@@ -338,6 +340,8 @@ class Translation:
             return OptionalNumberArg(number)
         if kind == "int":
             return WholeArg(self.at(self._whole(value, op)))
+        if kind == "Optional[int]":
+            return OptionalWholeArg(None if value is None else self.at(self._whole(value, op)))
         if kind == "bool" and isinstance(value, bool):
             return FlagArg(value)
         if kind in ("List[int]", "Optional[List[int]]"):

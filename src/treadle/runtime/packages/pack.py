@@ -54,7 +54,7 @@ class NamedResult:
 
 
 @dataclass(frozen=True)
-class Request:
+class PackRequest:
     """What is to be packed, and what it is called."""
 
     name: str
@@ -85,7 +85,7 @@ class Packing:
         self,
         shape: LaunchShape,
         kernel_storages: Sequence[str],
-        request: Request,
+        request: PackRequest,
         calls: Calls | None = None,
     ) -> None:
         self.shape, self.request, self.calls = shape, request, calls

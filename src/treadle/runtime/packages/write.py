@@ -31,7 +31,7 @@ from treadle.codegen.package_c.tables import PackedGraph, PackedTensor
 from treadle.codegen.package_c.words import shown_constraint, shown_size
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
-from treadle.core.toolchain import Part, compile_parts, why_not_compiled
+from treadle.core.toolchain import SourcePart, compile_parts, why_not_compiled
 from treadle.core.writing import unwritable
 from treadle.runtime.launch_plan import LaunchPlan
 from treadle.runtime.launch_plan_json import plan_to_json
@@ -69,9 +69,9 @@ def write_package(contents: Contents, path: str, options: Options, force: bool =
     if contents.is_portable:
         kernel_flags = tuple([flag for flag in kernel_flags if flag != FAST_FLAGS[0]])
     parts = (
-        Part(source.kernels, kernel_flags),
-        Part(source.host, (*HOST_FLAGS, HIDDEN)),
-        Part(source.package, PACKAGE_FLAGS),
+        SourcePart(source.kernels, kernel_flags),
+        SourcePart(source.host, (*HOST_FLAGS, HIDDEN)),
+        SourcePart(source.package, PACKAGE_FLAGS),
     )
     made = compile_parts(parts, libraries=LIBRARIES, options=options)
     if not made.verdict:

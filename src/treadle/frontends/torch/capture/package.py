@@ -14,10 +14,11 @@ import functools
 import inspect
 import logging
 import os
+import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +29,7 @@ from treadle.codegen.package_c.words import as_identifier
 from treadle.core.errors import TreadleError, UsageError
 from treadle.core.options import Options
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.capture.compile import schedule
+from treadle.frontends.torch.capture.compile import Scheduled, schedule
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.guard_text import read_guards
 from treadle.frontends.torch.capture.own_steps import OwnSteps
@@ -39,16 +40,16 @@ from treadle.frontends.torch.lowering.merge_products import merge_products
 from treadle.frontends.torch.lowering.origins import source_line
 from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import NotLowered
-from treadle.index import Expr
+from treadle.index import Expr, Symbol
 from treadle.ir.numerics import EXACT
-from treadle.runtime.hosts.torch_c_package import calls_in_c
+from treadle.runtime.hosts.torch_c_package import calls_in_c, refusal
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.packages.pack import (
     REFUSED,
     NamedResult,
     NamedStorage,
     Packing,
-    Request,
+    PackRequest,
 )
 from treadle.runtime.packages.write import SUFFIX, Contents, refuse_to_replace, write_package
 from treadle.runtime.plan_launches import plan_launches
@@ -56,7 +57,10 @@ from treadle.runtime.signature import Signature, TensorResult
 
 NOT_CAPTURED = "PKG005"
 PLAIN = (bool, int, float, str, type(None))
-RELATIONS = {"Eq": "==", "Ne": "!=", "Lt": "<", "Le": "<=", "Gt": ">", "Ge": ">="}
+RELATIONS = {
+    "Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=",
+    "StrictGreaterThan": ">", "GreaterThan": ">=",
+}  # fmt: skip
 """Relations of SymPy, by class, in C."""
 
 Dynamic = Mapping[Any, Mapping[int, Any]]
@@ -90,7 +94,7 @@ def package(
         raise UsageError(f"weights can be 'file' or 'names', not {weights!r}", code="OPT002")
     refuse_to_replace(where, force)
     settings = Options.from_env().with_(**(options or {}))
-    exported = _Exported(model, tuple(args), dict(kwargs or {}), dynamic or {})
+    exported = ExportedModel(model, tuple(args), dict(kwargs or {}), dynamic or {})
     contents = exported.contents(word, settings)
     if weights == "names":
         contents = replace(contents, read_weight=None)
@@ -114,7 +118,14 @@ class _Dimension:
     high: int | None = None
 
 
-class _Exported:
+class LoweredModel(NamedTuple):
+    """A model as a program, before and after all passes."""
+
+    lowered: Lowered
+    scheduled: Scheduled
+
+
+class ExportedModel:
     """A captured model on its way into a package."""
 
     def __init__(
@@ -134,7 +145,7 @@ class _Exported:
             except TreadleError:
                 raise
             except Exception as e:
-                raise _not_captured(e) from e
+                raise (_sharing_buffers(captured) or _not_captured(e)) from e
         self.gm = self.program.graph_module
         self.signature = self.program.graph_signature
         self.guards = compat.size_guards(captured)
@@ -144,26 +155,29 @@ class _Exported:
         """Everything that goes into the package."""
         result = self._result_tree()
         weights = dict(self._weights())
-        _refuse_devices(self.gm, weights.values())
-        changed = self._write_back_changes()
-        _refuse_shared_state(weights, changed)
-        constraints = list(self._constraints())
-        if options.numerics != "exact":
-            merge_products(self.gm)
-        lowered = self._lowered()
-        if options.numerics == "exact":
-            lowered.program = replace(lowered.program, numerics=EXACT)
-        host = lower(schedule(lowered.program, options).kernels)
+        made = self.lowered(options, weights)
+        host = lower(made.scheduled.kernels)
         unit = write_unit(host)
-        signature = signature_of(lowered, {})
+        signature = signature_of(made.lowered, {})
         shape = LaunchShape(host, signature.facts)
         plan = plan_launches(shape)
         calls = calls_in_c(shape, plan, signature, self._place_of)
-        request = self._request(name, lowered, signature, weights, constraints)
+        request = self._request(name, made.lowered, signature, list(self._constraints()))
         graph = Packing(shape, unit.storages, request, calls).packed()
-        held = {**weights, **_constants(lowered)}
+        held = {**weights, **_constants(made.lowered)}
         rows = [held[one.name] for one in graph.weights]
         return Contents(graph, unit, plan, result, lambda k: _bytes_of(rows[k]))
+
+    def lowered(self, options: Options, weights: Mapping[str, Any]) -> LoweredModel:
+        """The graph as a program, and the program after all passes."""
+        _refuse_devices(self.gm, weights.values())
+        _refuse_shared_state(weights, self._write_back_changes())
+        if options.numerics != "exact":
+            merge_products(self.gm)
+        found = self._lowered()
+        if options.numerics == "exact":
+            found.program = replace(found.program, numerics=EXACT)
+        return LoweredModel(found, schedule(found.program, options))
 
     # -- the captured program --------------------------------------------------------------
     def _weights(self) -> Iterator[tuple[str, Any]]:
@@ -172,11 +186,22 @@ class _Exported:
         for spec in self.signature.input_specs:
             if spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
                 yield str(spec.target), held[spec.target]
+            elif spec.kind.name == "TOKEN":
+                raise self._effects()
             elif spec.kind.name != "USER_INPUT":
                 what = spec.kind.name.lower().replace("_", " ")
                 raise UsageError(
                     f"the model holds a {what} ('{spec.target}'), which needs Python", code=REFUSED
                 )
+
+    def _effects(self) -> UsageError:
+        """The refusal of operators that torch keeps in order because they do more than compute."""
+        found = [
+            (str(node.args[1]), source_line(node) or "", "it does more than compute a result")
+            for node in self.gm.graph.nodes
+            if getattr(node.target, "__name__", "") == "with_effects"
+        ]
+        return refusal(found)
 
     def _write_back_changes(self) -> frozenset[str]:
         """What the model changes is written back by the graph itself; gives the placeholders."""
@@ -233,26 +258,28 @@ class _Exported:
         if env is None:
             return
         for guard in env.guards:
-            found = self._constraint(env.replace(guard.expr))
-            if found is not None:
-                yield found
+            yield from self._relations(env.replace(guard.expr))
         if not env.guards:  # a program that was saved and loaded has them as text
             yield from read_guards(self.guards, self._shape_of)
         for first, *rest in self._same_names().values():
             yield from [Constraint(first, "==", other) for other in rest if other is not first]
 
-    def _constraint(self, e: Any) -> Constraint | None:
-        kind = {"Equality": "Eq", "Unequality": "Ne", "StrictLessThan": "Lt", "LessThan": "Le",
-                "StrictGreaterThan": "Gt", "GreaterThan": "Ge"}.get(type(e).__name__)  # fmt: skip
-        if e.is_Boolean and str(e) in ("True", "true"):
-            return None
-        if kind is None:
-            raise UsageError(f"what torch assumed about sizes is not a relation: {e}", code=REFUSED)
-        try:
-            left, right = self.sizes.of_sympy(e.lhs), self.sizes.of_sympy(e.rhs)
-        except NotLowered as error:
-            raise UsageError(f"what torch assumed about sizes: {error}", code=REFUSED) from None
-        return Constraint(left, RELATIONS[kind], right)
+    def _relations(self, e: Any) -> Iterator[Constraint]:
+        """What a condition of torch's says, relation by relation."""
+        kind = type(e).__name__
+        if kind == "And":
+            for part in e.args:
+                yield from self._relations(part)
+        elif kind in RELATIONS:
+            try:
+                left, right = self.sizes.of_sympy(e.lhs), self.sizes.of_sympy(e.rhs)
+            except NotLowered as error:
+                message = f"what torch assumed about sizes cannot be checked: {error}"
+                raise UsageError(message, code=REFUSED) from None
+            yield Constraint(left, RELATIONS[kind], right)
+        elif kind != "BooleanTrue":
+            message = f"what torch assumed about sizes is not a relation: {e}"
+            raise UsageError(message, code=REFUSED)
 
     def _shape_of(self, name: str) -> tuple[Expr, ...] | None:
         """The sizes of an input, by its name."""
@@ -265,16 +292,25 @@ class _Exported:
     def _same_names(self) -> dict[str, list[Any]]:
         """The sizes that the user called by one name."""
         found: dict[str, list[Any]] = {}
-        for name, symbol in self._named_dims():
+        for name, _, symbol in self._named_dims():
             found.setdefault(name, []).append(symbol)
         return found
 
-    def _named_dims(self) -> Iterator[tuple[str, Any]]:
+    def _size_names(self) -> dict[str, str]:
+        """What people call sizes; of several that have one name, others say whose they are."""
+        found: dict[str, str] = {}
+        for name, of, symbol in self._named_dims():
+            if isinstance(symbol, Symbol) and symbol.name not in found:
+                found[symbol.name] = f"{name}_{of}" if name in found.values() else name
+        return found
+
+    def _named_dims(self) -> Iterator[tuple[str, str, Expr]]:
+        """(name, input, size) of every dimension that the user gave a name."""
         for node in self.gm.graph.nodes:
             if node.op == "placeholder" and node.name in self.dims:
                 shape = self.sizes.exprs(node.meta["val"].shape)
                 for dim, about in self.dims[node.name].items():
-                    yield about.name, shape[dim]
+                    yield about.name, node.name, shape[dim]
 
     def _place_of(self, operation: str) -> str:
         """The user's line behind an operation."""
@@ -288,9 +324,8 @@ class _Exported:
         name: str,
         lowered: Lowered,
         signature: Signature,
-        weights: Mapping[str, Any],
         constraints: Sequence[Constraint],
-    ) -> Request:
+    ) -> PackRequest:
         specs = self.signature.input_specs
         inputs, held = [], []
         for position, storage in lowered.tensors:
@@ -304,11 +339,9 @@ class _Exported:
             NamedResult(f"result{k}", r.storage, r.layout)
             for k, r in enumerate(r for r in signature.results if isinstance(r, TensorResult))
         ]
-        shown = {
-            symbol.name: word for word, symbol in self._named_dims() if hasattr(symbol, "name")
-        }
+        shown = self._size_names()
         version = ".".join(torch.__version__.split(".")[:2])
-        return Request(name, inputs, held, results, lowered.mutated, shown, constraints, version)
+        return PackRequest(name, inputs, held, results, lowered.mutated, shown, constraints, version)
 
     def _result_tree(self) -> dict[str, Any]:
         """How the results are arranged; tensors are numbered in order."""
@@ -382,12 +415,25 @@ class _AsModule(torch.nn.Module):
 
     def __init__(self, function: Any) -> None:
         super().__init__()
+        if inspect.isfunction(function):
+            self.forward = _called_forward(function)
+            return
 
         @functools.wraps(function)
         def forward(*args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
 
         self.forward = forward
+
+
+def _called_forward(function: Any) -> Any:
+    """The same function under another name: torch notes lines of what is called `forward` only."""
+    code = function.__code__.replace(co_name="forward")
+    made = types.FunctionType(
+        code, function.__globals__, "forward", function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _argument_names(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
@@ -445,6 +491,7 @@ def _quietly() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.filterwarnings("ignore", message=".*assigned during export.*")
             yield
     finally:
         fakes.disabled = before
@@ -480,6 +527,22 @@ def _refuse_shared_state(weights: Mapping[str, Any], changed: frozenset[str]) ->
             shared = " and ".join(names[:2])
             message = f"the model changes a buffer that shares memory: {shared}"
             raise UsageError(message, code=REFUSED)
+
+
+def _sharing_buffers(captured: Any) -> UsageError | None:
+    """What is wrong with a program whose buffers lie in each other, if any do.
+
+    torch fails on changes to such buffers with words that nobody understands.
+    """
+    owners: dict[int, tuple[str, Any]] = {}
+    for name, one in captured.named_buffers():
+        if one.layout is torch.strided and one.numel():
+            at = one.untyped_storage().data_ptr()
+            other, same = owners.setdefault(at, (name, one))
+            if same is not one:
+                message = f"the model changes a buffer that shares memory: {other} and {name}"
+                return UsageError(message, code=REFUSED)
+    return None
 
 
 def _placeholder(target: str) -> str:
