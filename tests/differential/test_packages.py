@@ -27,6 +27,7 @@ from treadle.lab.cli import main  # noqa: E402
 from treadle.runtime.packages import write as writing  # noqa: E402
 from treadle.torch import package  # noqa: E402
 
+pytestmark = pytest.mark.torch
 SOURCE = Path(treadle.__file__).parents[1]
 TORCH = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 ROWS = (1, 2, 3, 7, 8)
@@ -208,7 +209,9 @@ def test_c_runs_it_without_python_at_several_sizes(block: Any, tmp_path: Path) -
     program = compiled_c(tmp_path, PROGRAM, path, "block")
     given = [torch.randn(rows, 5, 16) for rows in ROWS]
     content = b"".join([x.numpy().tobytes() for x in given])
-    done = subprocess.run([program, path, TORCH, *map(str, ROWS)], input=content, capture_output=True)
+    done = subprocess.run(
+        [program, path, TORCH, *map(str, ROWS)], input=content, capture_output=True
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     found = torch.frombuffer(bytearray(done.stdout), dtype=torch.float32)
     for x in given:

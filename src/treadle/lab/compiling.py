@@ -68,6 +68,8 @@ def compile_file(
 ) -> CompiledFile:
     """Schedule a file's program for a target and write its kernels."""
     name = as_identifier(os.path.splitext(os.path.basename(file))[0] if file != "-" else "program")
+    if out is not None:
+        refuse_to_replace(out, force)
     built, options = _built(file, target, policy)
     host = lower(built)
     if not host.kernels:

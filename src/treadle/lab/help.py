@@ -19,9 +19,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plan": ("treadle plan problem.csv --capacity 16MiB", "treadle plan program.txt --map"),
     "compile": (
         "treadle compile model.py:model --inputs 'f32[8, 16]' --dynamic 0:0=batch -o model.treadle",
-        "treadle compile program.txt --target triton -o kernels",
+        "treadle compile dump.txt --target triton -o kernels",
     ),
-    "run": ("treadle run softmax.treadle --random 0 --repeat 100",),
+    "run": ("treadle run program.treadle --random 0 --repeat 100",),
     "report": ("treadle report program.txt -o out.html",),
     "serve": ("treadle serve . --check",),
     "export": ("treadle export program.txt -o exported.txt --dialect 2.13",),

@@ -200,6 +200,10 @@ static int find_sizes(const treadle_tensor *given, int64_t *s, int64_t *n)
                         (long long)s[k], sizes[k].dim, inputs[sizes[k].input].name, (long long)sizes[k].low, most);
         }
     }
+    for (int k = 0; k < SIZES; ++k)
+        if (s[k] % sizes[k].divisor)
+            return fail("size %s is %lld (dimension %d of input '%s'), expected a multiple of %lld", sizes[k].name,
+                        (long long)s[k], sizes[k].dim, inputs[sizes[k].input].name, (long long)sizes[k].divisor);
     if (needed_bytes(s) > 9e18) return fail("a run with these sizes needs more bytes than there are addresses");
     memcpy(n + BASE, likely_numbers, sizeof likely_numbers);
     fill_numbers(s, n);

@@ -168,7 +168,7 @@ class _PackageWriter:
         yield from rows
         bounds = [
             f"{{{_quoted(s.shown)}, {s.shown_by[0]}, {s.shown_by[1]}, {s.low},"
-            f" {'INT64_MAX' if s.high is None else s.high}}}"
+            f" {'INT64_MAX' if s.high is None else s.high}, {s.divisor}}}"
             for s in graph.sizes
         ]
         yield _array("size_record", "sizes", bounds)
@@ -305,7 +305,7 @@ def _array(kind: str, name: str, rows: Sequence[object]) -> str:
 
 
 TYPES = """
-typedef struct { const char *name; int input, dim; int64_t low, high; } size_record;
+typedef struct { const char *name; int input, dim; int64_t low, high, divisor; } size_record;
 typedef struct {
     const char *name, *shown;
     int type, item, rank, at, bytes_at, offset_at, changes, is_direct, storage, adopted;

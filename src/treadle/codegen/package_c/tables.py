@@ -29,6 +29,8 @@ class PackedSize:
     high: int | None
     shown_by: tuple[int, int]
     """The input and its dimension that tell it."""
+    divisor: int = 1
+    """What it must be a multiple of."""
 
 
 @dataclass(frozen=True)

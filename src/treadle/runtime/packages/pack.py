@@ -176,7 +176,7 @@ class Packing:
                 )
             shown = self.request.size_names.get(symbol.name, symbol.name)
             low = 0 if symbol.lo is None else max(symbol.lo, 0)
-            yield PackedSize(symbol, shown, low, symbol.hi, shown_by)
+            yield PackedSize(symbol, shown, low, symbol.hi, shown_by, symbol.divisor)
 
     def _constraint(self, one: Constraint) -> Constraint:
         """A constraint on the sizes of the program, which are known by their names."""

@@ -29,7 +29,7 @@ from treadle.codegen.package_c.render import (
 )
 from treadle.codegen.package_c.tables import PackedGraph, PackedTensor
 from treadle.codegen.package_c.words import shown_constraint, shown_size
-from treadle.core.errors import UsageError
+from treadle.core.errors import InputError, UsageError
 from treadle.core.options import Options
 from treadle.core.toolchain import SourcePart, compile_parts, why_not_compiled
 from treadle.core.writing import unwritable
@@ -88,6 +88,9 @@ def write_package(contents: Contents, path: str, options: Options, force: bool =
 
 def refuse_to_replace(path: str, force: bool) -> None:
     """Refuse what is there already, unless it may be replaced and is a package."""
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        expected = "a file in a folder that exists"
+        raise InputError(file=path, expected=expected, found="none", code="TXT002")
     if not os.path.lexists(path):
         return
     if not force:
@@ -198,7 +201,13 @@ def _write_manifest(work: str, contents: Contents, source: PackageSource) -> Non
         "platform": {**about.machine(), "features": _features(library, graph.name)},
         "torch": graph.torch_version,
         "sizes": [
-            {"name": s.shown, "low": s.low, "high": s.high, "likely": likely}
+            {
+                "name": s.shown,
+                "low": s.low,
+                "high": s.high,
+                "multiple_of": s.divisor,
+                "likely": likely,
+            }
             for s, likely in zip(graph.sizes, graph.likely_sizes, strict=True)
         ],
         "constraints": [shown_constraint(c, graph) for c in graph.constraints],

@@ -5,6 +5,7 @@ A module is run like any script that is imported; whatever goes wrong is one lin
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -65,7 +66,8 @@ def _imported(file: str) -> Any:
     sys.modules[spec.name] = module
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is not what we say
+            spec.loader.exec_module(module)
     except SyntaxError as e:
         raise InputError(
             file=e.filename or file, line=e.lineno, expected="Python", found=str(e.msg),

@@ -12,8 +12,10 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import io
 import logging
 import os
+import sys
 import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -341,7 +343,9 @@ class ExportedModel:
         ]
         shown = self._size_names()
         version = ".".join(torch.__version__.split(".")[:2])
-        return PackRequest(name, inputs, held, results, lowered.mutated, shown, constraints, version)
+        return PackRequest(
+            name, inputs, held, results, lowered.mutated, shown, constraints, version
+        )
 
     def _result_tree(self) -> dict[str, Any]:
         """How the results are arranged; tensors are numbered in order."""
@@ -485,6 +489,7 @@ def _not_captured(error: Exception) -> UsageError:
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """What torch warns of about itself is not for the user."""
+    said = io.StringIO()
     fakes = logging.getLogger("torch._subclasses.fake_tensor")
     before, fakes.disabled = fakes.disabled, True  # it logs what it is about to raise
     try:
@@ -492,7 +497,10 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.filterwarnings("ignore", message=".*assigned during export.*")
-            yield
+            # Where torch fails it prints graphs; what a model prints must not mix with results.
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+                yield
+        sys.stderr.write(said.getvalue())
     finally:
         fakes.disabled = before
 
