@@ -424,7 +424,7 @@ def test_what_needs_python_is_named_with_its_line_and_nothing_is_written(tmp_pat
         package(finds, (torch.randn(4, 4),), tmp_path / "finds.treadle")
     text = str(refused.value)
     assert "PKG003" in text
-    assert "aten.randn_like.default (at test_packages.py:" in text
+    assert "aten.randn_like.default (at test_torch_packages.py:" in text
     assert "linalg_matrix_exp" in text
     assert os.listdir(tmp_path) == []
 
