@@ -429,6 +429,30 @@ def test_what_needs_python_is_named_with_its_line_and_nothing_is_written(tmp_pat
     assert os.listdir(tmp_path) == []
 
 
+def test_the_line_is_the_users_and_not_torchs(tmp_path: Path) -> None:
+    class Drops(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = torch.nn.Dropout(0.5)
+
+        def forward(self, x: Any) -> Any:
+            return self.drop(x)
+
+    with pytest.raises(UsageError, match=r"native_dropout.default \(at test_torch_packages.py:"):
+        package(Drops().train(), (torch.ones(3),), tmp_path / "drops.treadle")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x, lambda x: (x, x + 1, x.t()), lambda x: (x * 2).expand(3, 2, 4), lambda x: x[:0]],
+)
+def test_results_may_be_inputs_and_views(function: Any, tmp_path: Path) -> None:
+    loaded = treadle.load_package(package(function, (torch.ones(2, 4),), tmp_path / "p.treadle"))
+    x = torch.randn(2, 4)
+    found, expected = loaded(x), function(x)
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_package_appears_as_a_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +474,15 @@ def test_a_package_appears_as_a_whole_or_not_at_all(
     package(even, given, path, force=True)
     assert "even.so" in os.listdir(path)
     assert os.listdir(tmp_path) == ["many.treadle"]
+
+
+def test_a_package_that_was_replaced_is_the_new_one(tmp_path: Path) -> None:
+    path, x = tmp_path / "same.treadle", np.ones(3, np.float32)
+    loaded = []
+    for k in (2, 3):
+        package(lambda y, k=k: y * k, (torch.ones(3),), path, name="same", force=True)
+        loaded.append(treadle.load_package(path))
+    assert [float(one(x)[0]) for one in loaded] == [2.0, 3.0]
 
 
 def test_the_planned_memory_is_shared_at_all_sizes(tmp_path: Path) -> None:

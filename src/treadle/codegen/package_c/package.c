@@ -25,7 +25,9 @@ typedef struct workspace {
     int64_t sizes[COUNT(SIZES)];
     int64_t offsets[COUNT(BLOCKS)];
     int64_t total, held; /* bytes that the blocks need, bytes that are there */
-    int is_placed;
+    int is_placed, is_filled;
+    int64_t filled_for[COUNT(SIZES)];
+    int64_t numbers[BASE + COUNT(NUMBERS)];
     char *memory;
 } workspace;
 
@@ -187,8 +189,9 @@ static int has_memory(const treadle_tensor *t, const tensor_record *r, const cha
 }
 
 /* The sizes of a run, and every number that depends on them. */
-static int find_sizes(const treadle_tensor *given, int64_t *s, int64_t *n)
+static int find_sizes(const treadle_tensor *given, int64_t *s, workspace *w)
 {
+    int64_t *n = w->numbers;
     if (!given && INPUTS) return fail("there are no inputs");
     for (int k = 0; k < INPUTS; ++k) if (!is_right(&given[k], &inputs[k], "input")) return 1;
     for (int k = 0; k < SIZES; ++k) {
@@ -205,8 +208,12 @@ static int find_sizes(const treadle_tensor *given, int64_t *s, int64_t *n)
             return fail("size %s is %lld (dimension %d of input '%s'), expected a multiple of %lld", sizes[k].name,
                         (long long)s[k], sizes[k].dim, inputs[sizes[k].input].name, (long long)sizes[k].divisor);
     if (needed_bytes(s) > 9e18) return fail("a run with these sizes needs more bytes than there are addresses");
-    memcpy(n + BASE, likely_numbers, sizeof likely_numbers);
-    fill_numbers(s, n);
+    if (!w->is_filled || memcmp(w->filled_for, s, sizeof(int64_t) * SIZES)) {
+        memcpy(n + BASE, likely_numbers, sizeof likely_numbers);
+        fill_numbers(s, n);
+        memcpy(w->filled_for, s, sizeof(int64_t) * SIZES);
+        w->is_filled = 1;
+    }
     for (int k = 0; k < INPUTS; ++k) if (!has_sizes(&given[k], &inputs[k], n, "input")) return 1;
     const char *broken = broken_constraint(s);
     return broken ? fail("the sizes of the inputs break what the package was made for: %s", broken) : 0;
@@ -214,10 +221,14 @@ static int find_sizes(const treadle_tensor *given, int64_t *s, int64_t *n)
 
 EXPORTED int FUNCTION(describe)(PACKAGE_TYPE *p, const treadle_tensor *given, treadle_tensor *results)
 {
-    int64_t s[COUNT(SIZES)], n[BASE + COUNT(NUMBERS)];
-    (void)p;
-    if (find_sizes(given, s, n)) return 1;
-    for (int k = 0; k < OUTPUTS; ++k) {
+    int64_t s[COUNT(SIZES)];
+    if (!p) return fail("the package is not loaded");
+    if (!results && OUTPUTS) return fail("there is nowhere to put results");
+    workspace *w = take_workspace(p);
+    if (!w) return fail("no memory for a run");
+    int failed = find_sizes(given, s, w);
+    const int64_t *n = w->numbers;
+    for (int k = 0; k < OUTPUTS && !failed; ++k) {
         treadle_tensor *t = &results[k];
         t->type = outputs[k].type;
         t->rank = outputs[k].rank;
@@ -226,7 +237,8 @@ EXPORTED int FUNCTION(describe)(PACKAGE_TYPE *p, const treadle_tensor *given, tr
             t->strides[j] = n[outputs[k].at + t->rank + j];
         }
     }
-    return 0;
+    give_workspace(p, w);
+    return failed;
 }
 
 /* ------------------------------------------------------------------------- running */
@@ -310,9 +322,15 @@ static int give_results(PACKAGE_TYPE *p, const treadle_tensor *results, const in
     return 0;
 }
 
-static int run_in(PACKAGE_TYPE *p, workspace *w, const treadle_tensor *given, const treadle_tensor *results,
-                  const int64_t *s, int64_t *n)
+static int run_in(PACKAGE_TYPE *p, workspace *w, const treadle_tensor *given, const treadle_tensor *results)
 {
+    int64_t s[COUNT(SIZES)], *n = w->numbers;
+    if (find_sizes(given, s, w)) return 1;
+    for (int k = 0; k < INPUTS; ++k) if (!has_memory(&given[k], &inputs[k], "input")) return 1;
+    for (int k = 0; k < OUTPUTS; ++k)
+        if (!is_right(&results[k], &outputs[k], "result") || !has_sizes(&results[k], &outputs[k], n, "result")
+            || !has_memory(&results[k], &outputs[k], "result"))
+            return 1;
     int64_t addresses[COUNT(STORAGES)], adopted[COUNT(ADOPTED)];
     char *made[COUNT(OUTPUTS)];
     if (place(w, s, n) || find_addresses(p, w, given, results, n, addresses, made)) return 1;
@@ -326,19 +344,12 @@ static int run_in(PACKAGE_TYPE *p, workspace *w, const treadle_tensor *given, co
 
 EXPORTED int FUNCTION(run)(PACKAGE_TYPE *p, const treadle_tensor *given, const treadle_tensor *results)
 {
-    int64_t s[COUNT(SIZES)], n[BASE + COUNT(NUMBERS)];
     if (!p) return fail("the package is not loaded");
-    if (find_sizes(given, s, n)) return 1;
     if (!results && OUTPUTS) return fail("there is nowhere to put results");
-    for (int k = 0; k < INPUTS; ++k) if (!has_memory(&given[k], &inputs[k], "input")) return 1;
-    for (int k = 0; k < OUTPUTS; ++k)
-        if (!is_right(&results[k], &outputs[k], "result") || !has_sizes(&results[k], &outputs[k], n, "result")
-            || !has_memory(&results[k], &outputs[k], "result"))
-            return 1;
     workspace *w = take_workspace(p);
     if (!w) return fail("no memory for a run");
     if (HAS_STATE) pthread_mutex_lock(&p->turn);
-    int failed = run_in(p, w, given, results, s, n);
+    int failed = run_in(p, w, given, results);
     if (HAS_STATE) pthread_mutex_unlock(&p->turn);
     give_workspace(p, w);
     return failed;
@@ -400,11 +411,9 @@ static int map_weights(PACKAGE_TYPE *p, const char *folder)
 
 static int take_weights(PACKAGE_TYPE *p, const treadle_options *options)
 {
-    int64_t s[COUNT(SIZES)] = {0}, n[BASE + COUNT(NUMBERS)];
+    const int64_t *n = likely_numbers - BASE; /* sizes of weights are fixed */
     if (options->weight_count != WEIGHTS)
         return fail("%lld weights were given, expected %d", (long long)options->weight_count, WEIGHTS);
-    memcpy(n + BASE, likely_numbers, sizeof likely_numbers);
-    (void)s;
     for (int k = 0; k < WEIGHTS; ++k) {
         const treadle_tensor *t = &options->weights[k];
         if (!is_right(t, &weights[k], "weight") || !has_sizes(t, &weights[k], n, "weight")
@@ -530,4 +539,5 @@ EXPORTED int64_t FUNCTION(held)(PACKAGE_TYPE *p)
 }
 
 EXPORTED const char *FUNCTION(error)(void) { return error_text; }
+EXPORTED const char *FUNCTION(id)(void) { return PACKAGE_ID; }
 EXPORTED const char *FUNCTION(features)(void) { return treadle_features; }

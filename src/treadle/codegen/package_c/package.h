@@ -58,6 +58,8 @@ int64_t treadle_$name_held(treadle_$name *package);
 void treadle_$name_free(treadle_$name *package);
 /* One line about what failed last in this thread. */
 const char *treadle_$name_error(void);
+/* The digest of what this was compiled from, as the manifest has it. */
+const char *treadle_$name_id(void);
 /* What the processor must have, names separated by spaces. */
 const char *treadle_$name_features(void);
 

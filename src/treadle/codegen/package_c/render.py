@@ -92,7 +92,7 @@ def header(graph: PackedGraph, made: str) -> str:
     text = _text("package.h")
     for word, by in (
         ("$made", made),
-        ("$summary", "\n".join(rows)),
+        ("$summary", "\n".join([row.replace("*/", "* /") for row in rows])),
         ("$types", "\n".join(types)),
         ("$inputs", str(len(graph.inputs))),
         ("$outputs", str(len(graph.outputs))),

@@ -158,7 +158,7 @@ class Package:
         self._out = [dtype(one["dtype"]) for one in self.outputs]
         file = os.path.abspath(os.path.join(folder, manifest["library"]))
         try:
-            self._library = ctypes.CDLL(file)
+            self._library = _opened(file, self.name, str(manifest["id"]))
         except OSError as e:
             raise about.foreign(file, "a library that can be loaded here", str(e)) from None
         kept: list[Any] = []
@@ -199,7 +199,11 @@ class Package:
             raise UsageError(self._error(), code=WRONG)
         made = []
         for k, element in enumerate(self._out):
-            results[k], array = new(results[k], element)
+            try:
+                results[k], array = new(results[k], element)
+            except (MemoryError, RuntimeError, ValueError):
+                sizes = list(results[k].sizes[: results[k].rank])
+                raise PackageRunError(f"no memory for a result with sizes {sizes}") from None
             made.append(array)
         if self._run(self._handle, records, results):
             raise self._failure()
@@ -261,6 +265,33 @@ class Package:
         if colon and code[:3] == "RUN":
             return PackageRunError(rest, code=code)
         return UsageError(text, code=WRONG) if text.startswith("input ") else PackageRunError(text)
+
+
+def _opened(file: str, name: str, package_id: str) -> Any:
+    """The library in a file, and not another one that this process loaded from there before.
+
+    The loader knows libraries by their path: where a package was replaced it gives the old one.
+    """
+    found = ctypes.CDLL(file)
+    if _id_of(found, name) == package_id:
+        return found
+    folder = tempfile.mkdtemp(prefix="treadle-library-")
+    try:
+        found = ctypes.CDLL(shutil.copy(file, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if _id_of(found, name) != package_id:
+        raise OSError("it is not the library that the manifest speaks of")
+    return found
+
+
+def _id_of(library: Any, name: str) -> str | None:
+    try:
+        ask = library[f"treadle_{name}_id"]
+    except AttributeError:
+        return None
+    ask.restype = ctypes.c_char_p
+    return str(ask().decode("ascii", "replace"))
 
 
 def _end(free: Any, handle: int, temporary: str | None) -> None:

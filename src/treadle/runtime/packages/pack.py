@@ -94,7 +94,9 @@ class Packing:
         tensors = [b for b in self.program.buffers if b.kind is BufferKind.TENSOR]
         self.layouts = {b.name: b.layout for b in tensors if b.view_of is None}
         touched = [name for name in self.layouts if name in shape.rows]
-        self.slots = {n: k for k, n in enumerate(dict.fromkeys([*kernel_storages, *touched]))}
+        shown = [r.storage for r in request.results]  # inputs among them that no step touches
+        named = dict.fromkeys([*kernel_storages, *touched, *shown])
+        self.slots = {n: k for k, n in enumerate(named)}
         self.numbers = NumberTable(BACK_AT + 1 + MOST_FUNCTIONS)
         self.handles: dict[str, int] = {}
         self.functions: dict[str, int] = {}

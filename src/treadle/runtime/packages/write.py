@@ -107,7 +107,8 @@ def _rendered(contents: Contents) -> PackageSource:
 
 
 def _id(contents: Contents) -> str:
-    text = f"{contents.graph!r}\n{contents.unit.text}"
+    kind = f"{__version__} {contents.is_portable} {contents.read_weight is not None}"
+    text = f"{kind}\n{contents.graph!r}\n{contents.unit.text}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -27,11 +27,13 @@ EXAMPLE_INPUTS = "example_inputs"
 def model_in_file(file: str, attribute: str) -> tuple[Any, Any]:
     """The model of that name in a Python file, and the file's `example_inputs` if it has them."""
     module = _imported(file)
-    if not hasattr(module, attribute):
-        names = [n for n in vars(module) if not n.startswith("_")]
-        notes = suggestion_notes(attribute, names, "names in it")
-        raise UsageError(f"{file} has no '{attribute}'", code=NOT_CAPTURED, notes=notes)
-    found = getattr(module, attribute)
+    found = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            names = [n for n in vars(found) if not n.startswith("_")] if found is module else []
+            notes = suggestion_notes(part, names, "names in it") if names else []
+            raise UsageError(f"{file} has no '{attribute}'", code=NOT_CAPTURED, notes=notes)
+        found = getattr(found, part)
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         found = _made(found, file, attribute)
     if not callable(found) or isinstance(found, type):

@@ -39,7 +39,7 @@ from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph, shape_env_of
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.merge_products import merge_products
-from treadle.frontends.torch.lowering.origins import source_line
+from treadle.frontends.torch.lowering.origins import own_line
 from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import NotLowered
 from treadle.index import Expr, Symbol
@@ -199,7 +199,7 @@ class ExportedModel:
     def _effects(self) -> UsageError:
         """The refusal of operators that torch keeps in order because they do more than compute."""
         found = [
-            (str(node.args[1]), source_line(node) or "", "it does more than compute a result")
+            (str(node.args[1]), own_line(node) or "", "it does more than compute a result")
             for node in self.gm.graph.nodes
             if getattr(node.target, "__name__", "") == "with_effects"
         ]
@@ -318,7 +318,7 @@ class ExportedModel:
         """The user's line behind an operation."""
         nodes = {node.name: node for node in self.gm.graph.nodes}
         node = nodes.get(operation)
-        return (source_line(node) or "") if node is not None else ""
+        return (own_line(node) or "") if node is not None else ""
 
     # -- what is asked for -----------------------------------------------------------------
     def _request(
