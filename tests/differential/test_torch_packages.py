@@ -20,7 +20,8 @@ from package_models import Block, Cache, Normed, even, many  # noqa: E402
 from torch_bounds import bound_for_graph  # noqa: E402
 
 import treadle  # noqa: E402
-from treadle.core.errors import TreadleError, UsageError  # noqa: E402
+from treadle.codegen.package_c import render as rendering  # noqa: E402
+from treadle.core.errors import InputError, TreadleError, UsageError  # noqa: E402
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.capture.package import ExportedModel  # noqa: E402
 from treadle.lab.cli import main  # noqa: E402
@@ -474,6 +475,21 @@ def test_a_package_appears_as_a_whole_or_not_at_all(
     package(even, given, path, force=True)
     assert "even.so" in os.listdir(path)
     assert os.listdir(tmp_path) == ["many.treadle"]
+
+
+def test_another_processor_and_another_torch_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(rendering, "FEATURES", (*rendering.FEATURES, "gnuc"))  # no processor has it
+        path = package(torch.sin, (torch.ones(3),), tmp_path / "sin.treadle", name="sin")
+    with pytest.raises(InputError, match=r"processor with gnuc, which this one lacks \[PKG002\]"):
+        treadle.load_package(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "1.99.0")
+        path = package(torch.mm, (torch.ones(2, 2), torch.ones(2, 2)), tmp_path / "mm.treadle")
+    with pytest.raises(InputError, match=r"made with torch 1\.99, found 2\.\d+ \[PKG002\]"):
+        treadle.load_package(path)
 
 
 def test_a_package_that_was_replaced_is_the_new_one(tmp_path: Path) -> None:

@@ -370,7 +370,7 @@ static int has_processor(void)
         KNOWN("avx512f") KNOWN("avx512bw") KNOWN("avx512cd") KNOWN("avx512dq") KNOWN("avx512vl")
         KNOWN("avx512vnni") KNOWN("avx512vbmi") KNOWN("avx512vbmi2") KNOWN("avx512ifma")
 #endif
-        if (found == 0) return !fail("the package was made for a processor with %s, which this one lacks", name);
+        if (found != 1) return !fail("the package was made for a processor with %s, which this one lacks", name);
     }
     return 1;
 }

@@ -96,12 +96,32 @@ def package(
         raise UsageError(f"weights can be 'file' or 'names', not {weights!r}", code="OPT002")
     refuse_to_replace(where, force)
     settings = Options.from_env().with_(**(options or {}))
-    exported = ExportedModel(model, tuple(args), dict(kwargs or {}), dynamic or {})
-    contents = exported.contents(word, settings)
+    contents = _contents(model, tuple(args), dict(kwargs or {}), dynamic or {}, word, settings)
     if weights == "names":
         contents = replace(contents, read_weight=None)
     contents = replace(contents, is_portable=portable)
     return write_package(contents, where, settings, force)
+
+
+def _contents(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic: Dynamic,
+    name: str,
+    settings: Options,
+) -> Contents:
+    """What goes into the package; for sizes from 0 on if that is possible, else from 2 on."""
+    try:
+        return ExportedModel(model, args, kwargs, dynamic).contents(name, settings)
+    except UsageError as e:
+        if not dynamic or e.code != REFUSED:
+            raise
+        with contextlib.suppress(UsageError):
+            return ExportedModel(model, args, kwargs, dynamic, from_two=True).contents(
+                name, settings
+            )
+        raise
 
 
 def _name_of(model: Any) -> str:
@@ -131,8 +151,14 @@ class ExportedModel:
     """A captured model on its way into a package."""
 
     def __init__(
-        self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
+        self,
+        model: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        dynamic: Dynamic,
+        from_two: bool = False,
     ) -> None:
+        """`from_two`: sizes that vary are never 0 or 1, which torch knows how to use."""
         if isinstance(model, torch.export.ExportedProgram):
             if dynamic:
                 message = "a program of torch.export has its dynamic sizes already"
@@ -140,8 +166,9 @@ class ExportedModel:
             self.dims: dict[str, dict[int, _Dimension]] = {}
             captured = model
         else:
-            captured, self.dims = _captured(model, args, kwargs, dynamic)
-        with _quietly(), torch.no_grad(), compat.sizes_of_one_allowed():
+            captured, self.dims = _captured(model, args, kwargs, dynamic, from_two)
+        allowed = contextlib.nullcontext() if from_two else compat.sizes_of_one_allowed()
+        with _quietly(), torch.no_grad(), allowed:
             try:
                 self.program = captured.run_decompositions(decompositions(OwnSteps(), False))
             except TreadleError:
@@ -392,7 +419,11 @@ def _tree(spec: Any, leaves: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _captured(
-    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic: Dynamic,
+    from_two: bool,
 ) -> tuple[Any, dict[str, dict[int, _Dimension]]]:
     """The program torch.export makes of a model, and which dimensions of its inputs vary."""
     module = model if isinstance(model, torch.nn.Module) else _AsModule(model)
@@ -404,7 +435,7 @@ def _captured(
     }
     shapes = marks if dims else None
     with _quietly(), torch.no_grad():
-        if shapes is not None:
+        if shapes is not None and not from_two:
             # Sizes of 0 and 1 too, where torch manages without knowing that they are not.
             with contextlib.suppress(Exception), compat.sizes_of_one_allowed():
                 return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), dims
@@ -423,10 +454,12 @@ class _AsModule(torch.nn.Module):
             self.forward = _called_forward(function)
             return
 
-        @functools.wraps(function)
         def forward(*args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
 
+        with contextlib.suppress(TypeError, ValueError):  # built-in functions do not say
+            inspect.signature(function)
+            functools.update_wrapper(forward, function)
         self.forward = forward
 
 
