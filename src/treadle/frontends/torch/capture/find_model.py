@@ -17,7 +17,7 @@ import torch
 
 from treadle.core.errors import InputError, UsageError
 from treadle.core.suggest import suggestion_notes
-from treadle.frontends.torch.capture.package import NOT_CAPTURED
+from treadle.frontends.torch.capture.export import NOT_CAPTURED
 from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 from treadle.runtime.packages.input_texts import TensorText
 

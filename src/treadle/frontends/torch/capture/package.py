@@ -10,16 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
-import inspect
-import io
-import logging
 import os
-import sys
-import types
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -33,6 +26,13 @@ from treadle.core.options import Options
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture.compile import Scheduled, schedule
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.export import (
+    Dimension,
+    Dynamic,
+    captured_program,
+    not_exported,
+    quietly,
+)
 from treadle.frontends.torch.capture.guard_text import read_guards
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.signature import signature_of
@@ -57,19 +57,12 @@ from treadle.runtime.packages.write import SUFFIX, Contents, refuse_to_replace, 
 from treadle.runtime.plan_launches import plan_launches
 from treadle.runtime.signature import Signature, TensorResult
 
-NOT_CAPTURED = "PKG005"
 PLAIN = (bool, int, float, str, type(None))
 RELATIONS = {
     "Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=",
     "StrictGreaterThan": ">", "GreaterThan": ">=",
 }  # fmt: skip
 """Relations of SymPy, by class, in C."""
-
-Dynamic = Mapping[Any, Mapping[int, Any]]
-"""For each input, by name or number: which dimensions vary, and what they are called.
-
-A dimension is a name, or (name, least, most).
-"""
 
 
 def package(
@@ -131,15 +124,6 @@ def _name_of(model: Any) -> str:
     return str(found)
 
 
-@dataclass(frozen=True)
-class _Dimension:
-    """A dimension of an input that varies."""
-
-    name: str
-    low: int | None = None
-    high: int | None = None
-
-
 class LoweredModel(NamedTuple):
     """A model as a program, before and after all passes."""
 
@@ -163,18 +147,18 @@ class ExportedModel:
             if dynamic:
                 message = "a program of torch.export has its dynamic sizes already"
                 raise UsageError(message, code="OPT002")
-            self.dims: dict[str, dict[int, _Dimension]] = {}
+            self.dims: dict[str, dict[int, Dimension]] = {}
             captured = model
         else:
-            captured, self.dims = _captured(model, args, kwargs, dynamic, from_two)
+            captured, self.dims = captured_program(model, args, kwargs, dynamic, from_two)
         allowed = contextlib.nullcontext() if from_two else compat.sizes_of_one_allowed()
-        with _quietly(), torch.no_grad(), allowed:
+        with quietly(), torch.no_grad(), allowed:
             try:
                 self.program = captured.run_decompositions(decompositions(OwnSteps(), False))
             except TreadleError:
                 raise
             except Exception as e:
-                raise (_sharing_buffers(captured) or _not_captured(e)) from e
+                raise (_sharing_buffers(captured) or not_exported(e)) from e
         self.gm = self.program.graph_module
         self.signature = self.program.graph_signature
         self.guards = compat.size_guards(captured)
@@ -413,129 +397,6 @@ def _tree(spec: Any, leaves: Iterator[dict[str, Any]]) -> dict[str, Any]:
     if issubclass(spec.type, tuple):
         return {"tuple": inside}  # one with names is still a tuple
     raise UsageError(f"the model gives a {spec.type.__name__}: packages give tensors", code=REFUSED)
-
-
-# ------------------------------------------------------------------------------- capturing
-
-
-def _captured(
-    model: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    dynamic: Dynamic,
-    from_two: bool,
-) -> tuple[Any, dict[str, dict[int, _Dimension]]]:
-    """The program torch.export makes of a model, and which dimensions of its inputs vary."""
-    module = model if isinstance(model, torch.nn.Module) else _AsModule(model)
-    names = _argument_names(module, args, kwargs)
-    dims = _dimensions(dynamic, names, [*args, *kwargs.values()])
-    marks = {
-        name: {dim: _mark(about) for dim, about in dims[name].items()} if name in dims else None
-        for name in names
-    }
-    shapes = marks if dims else None
-    with _quietly(), torch.no_grad():
-        if shapes is not None and not from_two:
-            # Sizes of 0 and 1 too, where torch manages without knowing that they are not.
-            with contextlib.suppress(Exception), compat.sizes_of_one_allowed():
-                return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), dims
-        try:
-            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), dims
-        except Exception as e:
-            raise _not_captured(e) from e
-
-
-class _AsModule(torch.nn.Module):
-    """A function as a module whose arguments are called what the function's are."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        if inspect.isfunction(function):
-            self.forward = _called_forward(function)
-            return
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        with contextlib.suppress(TypeError, ValueError):  # built-in functions do not say
-            inspect.signature(function)
-            functools.update_wrapper(forward, function)
-        self.forward = forward
-
-
-def _called_forward(function: Any) -> Any:
-    """The same function under another name: torch notes lines of what is called `forward` only."""
-    code = function.__code__.replace(co_name="forward")
-    made = types.FunctionType(
-        code, function.__globals__, "forward", function.__defaults__, function.__closure__
-    )
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
-
-
-def _argument_names(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    try:
-        known = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):
-        known = []
-    plain = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    names = [plain[k] if k < len(plain) else f"args_{k}" for k in range(len(args))]
-    return [*names, *kwargs]
-
-
-def _dimensions(
-    dynamic: Dynamic, names: Sequence[str], values: Sequence[Any]
-) -> dict[str, dict[int, _Dimension]]:
-    """The dimensions that vary, by input; unknown inputs and dimensions are refused."""
-    found: dict[str, dict[int, _Dimension]] = {}
-    for which, dims in dynamic.items():
-        if isinstance(which, int) and 0 <= which < len(names):
-            which = names[which]
-        if which not in names:
-            message = f"there is no input {which!r} to have dynamic sizes: {', '.join(names)}"
-            raise UsageError(message, code="OPT002")
-        value = values[list(names).index(which)]
-        rank = value.dim() if isinstance(value, torch.Tensor) else 0
-        for dim, about in dims.items():
-            if not 0 <= dim < rank:
-                message = f"input '{which}' has no dimension {dim}: it has {rank}"
-                raise UsageError(message, code="OPT002")
-            made = _Dimension(about) if isinstance(about, str) else _Dimension(*about)
-            found.setdefault(which, {})[dim] = made
-    return found
-
-
-def _mark(about: _Dimension) -> Any:
-    limits = {"min": about.low, "max": about.high}
-    given = {name: value for name, value in limits.items() if value is not None}
-    return torch.export.Dim.DYNAMIC(**given) if given else torch.export.Dim.DYNAMIC
-
-
-def _not_captured(error: Exception) -> UsageError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else ""
-    message = f"torch.export cannot take the model: {type(error).__name__}: {first}"
-    notes = [line for line in lines[1:] if line.startswith(("-", "File"))][:3]
-    return UsageError(message, code=NOT_CAPTURED, notes=notes)
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """What torch warns of about itself is not for the user."""
-    said = io.StringIO()
-    fakes = logging.getLogger("torch._subclasses.fake_tensor")
-    before, fakes.disabled = fakes.disabled, True  # it logs what it is about to raise
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.filterwarnings("ignore", message=".*assigned during export.*")
-            # Where torch fails it prints graphs; what a model prints must not mix with results.
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-                yield
-        sys.stderr.write(said.getvalue())
-    finally:
-        fakes.disabled = before
 
 
 # ------------------------------------------------------------------------------- weights
