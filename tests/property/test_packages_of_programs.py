@@ -23,7 +23,7 @@ from treadle.lab.cli import main
 from treadle.testing.error_bound import derive_bounds, outside
 from treadle.testing.program_writer import MOVES, program_strategy
 
-EXAMPLES = examples(8)
+EXAMPLES = examples(4)
 ALL = 1.0  # a chain of decisions may well leave nothing certain
 KERNELS_ONLY = [move for move in MOVES if move != "product"]
 
