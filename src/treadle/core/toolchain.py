@@ -125,7 +125,50 @@ def compile_shared(
         if found := cache.find(key):
             return Compiled(found, YES, compiler)
         with cache.workshop() as work:
-            made = _compile(source, flags, compiler, suffix, work)
+            library = os.path.join(work, "made.so")
+            command = (*compiler, *ALWAYS, "-o", library)
+            made = _compile(source, flags, command, suffix, work, library)
+            if not made.verdict:
+                return made
+            kept = cache.put(key, made.path, shlex.join(made.command), work)
+            return Compiled(kept, YES, made.command, is_new=True)
+    except UsageError as e:
+        return Compiled("", no("TOOL004", reason=e.message))
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePart:
+    """One of several source texts of a library, with flags of its own."""
+
+    source: str
+    flags: tuple[str, ...]
+
+
+def compile_parts(
+    parts: Sequence[SourcePart], *, libraries: tuple[str, ...] = (), options: Options
+) -> Compiled:
+    """Compile several source texts to one shared library, or find it compiled already."""
+    compiler = find_compiler(options)
+    if not compiler:
+        asked = options.cc or ", ".join((*COMMON_NAMES, "ziglang"))
+        return Compiled("", no("TOOL001", looked_for=asked))
+    all_of_it = json.dumps([[part.source, part.flags] for part in parts])
+    key = _key(all_of_it, libraries, compiler, ".parts")
+    cache = code_cache(options)
+    try:
+        if found := cache.find(key):
+            return Compiled(found, YES, compiler)
+        with cache.workshop() as work:
+            objects: list[str] = []
+            for k, part in enumerate(parts):
+                objects.append(os.path.join(work, f"part{k}.o"))
+                command = (*compiler, "-c", "-fPIC", "-o", objects[-1])
+                made = _compile(part.source, part.flags, command, ".c", work, objects[-1])
+                if not made.verdict:
+                    return made
+            library = os.path.join(work, "made.so")
+            command = (*compiler, *ALWAYS, "-o", library, *objects, *libraries)
+            made = _carried_out(command, library)
             if not made.verdict:
                 return made
             kept = cache.put(key, made.path, shlex.join(made.command), work)
@@ -148,17 +191,23 @@ def why_not_compiled(verdict: Verdict) -> str:
 
 
 def _compile(
-    source: str, flags: Sequence[str], compiler: tuple[str, ...], suffix: str, work: str
+    source: str, flags: Sequence[str], compiler: tuple[str, ...], suffix: str, work: str, made: str
 ) -> Compiled:
-    source_file, made = os.path.join(work, f"source{suffix}"), os.path.join(work, "made.so")
+    """Compile one text; the command says where `made` goes."""
+    source_file = os.path.join(work, f"source{suffix}")
     # Libraries such as -lm must follow the source that needs them, options may.
-    command = (*compiler, *ALWAYS, "-o", made, source_file, *flags)
+    command = (*compiler, source_file, *flags)
     try:
         with open(source_file, "w", encoding="utf-8") as f:
             f.write(source)
     except OSError as e:
         reason = f"the cache folder cannot be used: {work}: {e.strerror or e}"
         return Compiled("", no("TOOL004", reason=reason), command)
+    return _carried_out(command, made)
+
+
+def _carried_out(command: tuple[str, ...], made: str) -> Compiled:
+    """Run the compiler, which is to write the file `made`."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT
@@ -167,7 +216,7 @@ def _compile(
         reason = f"still running after {TIME_LIMIT:.0f} s"
         return Compiled("", no("TOOL002", command=shlex.join(command), reason=reason), command)
     except OSError as e:
-        reason = f"{compiler[0]}: {e.strerror or e}"
+        reason = f"{command[0]}: {e.strerror or e}"
         return Compiled("", no("TOOL002", command=shlex.join(command), reason=reason), command)
     if done.returncode != 0 or not os.path.exists(made):
         lines = (done.stderr or done.stdout).strip().splitlines()[:SHOWN_ERROR_LINES]

@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "a program with collectives on more and more ranks; where it stops scaling",
     "kernels": "the kernels of a program: nests, bytes, predicted time",
     "plan": "static memory plan: total, lower bound, gap",
+    "compile": "a model ahead of time: a package that runs without Python; or kernels of a program",
+    "run": "run a package on arrays from files or on random ones, and time it",
     "report": "one page with what was decided and why, to open in a browser",
     "serve": "the files of a folder as pages, on this machine only",
     "export": "write a program as a TorchInductor dump",

@@ -18,6 +18,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "simulate": ("treadle simulate fsdp.txt --hardware h100-8 --worlds 8,64,512",),
     "kernels": ("treadle kernels program.txt --target cpu",),
     "plan": ("treadle plan problem.csv --capacity 16MiB", "treadle plan program.txt --map"),
+    "compile": (
+        "treadle compile model.py:model --inputs 'f32[8, 16]' --dynamic 0:0=batch -o model.treadle",
+        "treadle compile dump.txt --target triton -o kernels",
+    ),
+    "run": ("treadle run program.treadle --random 0 --repeat 100",),
     "report": ("treadle report program.txt -o out.html",),
     "serve": ("treadle serve . --check",),
     "export": ("treadle export program.txt -o exported.txt --dialect 2.13",),

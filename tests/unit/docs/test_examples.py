@@ -17,7 +17,7 @@ from treadle.lab.demo_program import demo_program
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 HOWTO = (ROOT / "docs" / "howto.md").read_text("utf-8")
-NEED_TORCH = {"compile_a_model.py", "where_is_my_peak.py"}
+NEED_TORCH = {"compile_a_model.py", "package_a_model.py", "where_is_my_peak.py"}
 WRITES = {"compile_a_model.py": "model.html", "build_a_program.py": "scaled.html"}
 
 

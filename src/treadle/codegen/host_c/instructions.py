@@ -99,6 +99,13 @@ class WholeArg:
 
 
 @dataclass(frozen=True)
+class OptionalWholeArg:
+    """A whole number in the table that may be missing, passed as a pointer."""
+
+    at: int | None
+
+
+@dataclass(frozen=True)
 class FlagArg:
     """A truth value."""
 
@@ -129,8 +136,8 @@ class OptionalListArg:
 
 
 LibraryArg: TypeAlias = (
-    "ViewArg | OptionalArg | NumberArg | OptionalNumberArg | WholeArg | FlagArg | ListArg"
-    " | MaskArg | OptionalListArg"
+    "ViewArg | OptionalArg | NumberArg | OptionalNumberArg | WholeArg | OptionalWholeArg | FlagArg"
+    " | ListArg | MaskArg | OptionalListArg"
 )
 
 

@@ -270,3 +270,19 @@ def has_overload(name: str) -> bool:
     library, packet, overload = name.split(".")
     found = getattr(getattr(torch.ops, library), packet, None)
     return found is not None and overload in found.overloads()
+
+
+def sizes_of_one_allowed() -> AbstractContextManager[Any]:
+    """While a model is exported: sizes that vary may be 0 and 1 too, where torch can do that."""
+    from torch.fx.experimental import _config as config
+
+    known: Any = config
+    if not hasattr(known, "backed_size_oblivious"):
+        return nullcontext()
+    patched: AbstractContextManager[Any] = known.patch(backed_size_oblivious=True)
+    return patched
+
+
+def size_guards(exported: Any) -> list[str]:
+    """What an exported program assumes about sizes, as Python on `L['x'].size()[0]`."""
+    return list(getattr(exported, "_guards_code", None) or [])

@@ -32,6 +32,18 @@ MAKING: Mapping[Any, str] = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: f"{ATTENTION}_backward",
 }
 """Operators whose function makes its results, in memory of their own that nobody else sees."""
+MAKING_IN_PACKAGES: Mapping[Any, str] = {
+    **MAKING,
+    aten.topk.default: "aoti_torch_cpu_topk",
+    aten.sort.default: "aoti_torch_cpu_sort",
+    aten.median.default: "aoti_torch_cpu_median",
+    aten.kthvalue.default: "aoti_torch_cpu_kthvalue",
+    aten.max_pool3d_with_indices.default: "aoti_torch_cpu_max_pool3d_with_indices",
+    aten.adaptive_max_pool2d.default: "aoti_torch_cpu_adaptive_max_pool2d",
+    aten._cdist_forward.default: "aoti_torch_cpu__cdist_forward",
+    aten.grid_sampler_3d.default: "aoti_torch_cpu_grid_sampler_3d",
+}
+"""With those that Python may as well be asked for, where there is one."""
 
 
 @lru_cache(maxsize=1)
@@ -63,9 +75,9 @@ def type_code(element: torch.dtype) -> int | None:
     return None if address is None else int(ctypes.CFUNCTYPE(ctypes.c_int32)(address)())
 
 
-def function_for(operator: Any) -> str | None:
+def function_for(operator: Any, making: Mapping[Any, str] = MAKING) -> str | None:
     """The function of the interface that does what an operator does, if this torch has it."""
-    name = WRITING.get(operator) or MAKING.get(operator)
+    name = WRITING.get(operator) or making.get(operator)
     return name if name is not None and _address(name) is not None else None
 
 

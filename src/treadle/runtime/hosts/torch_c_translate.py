@@ -32,6 +32,7 @@ from treadle.codegen.host_c.instructions import (
     OptionalArg,
     OptionalListArg,
     OptionalNumberArg,
+    OptionalWholeArg,
     PlaceIn,
     RunKernels,
     TensorShape,
@@ -42,6 +43,7 @@ from treadle.codegen.host_c.render import BACK_AT, NEEDED
 from treadle.index import Symbol
 from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Call, Ref
+from treadle.ir.types import Layout
 from treadle.memory.problem import ARENA
 from treadle.runtime.device_memory import Role, Span
 from treadle.runtime.hosts.torch_c_library import (
@@ -98,6 +100,9 @@ class InC:
 
 class Translation:
     """One plan on its way to C."""
+
+    most_functions = MOST_FUNCTIONS
+    making = MAKING
 
     def __init__(
         self,
@@ -281,11 +286,11 @@ class Translation:
             return self._call_back(k, step, call, str(e))
 
     def _library_call(self, k: int, op: Call, call: LibraryCall) -> Instruction:
-        function = function_for(call.function)
+        function = function_for(call.function, self.making)
         if function is None or op.mutates:
             raise NotInC(f"the C interface has no function for '{op.target}'")
-        if function not in self.functions and len(self.functions) == MOST_FUNCTIONS:
-            raise NotInC(f"more than {MOST_FUNCTIONS} functions of the library")
+        if function not in self.functions and len(self.functions) == self.most_functions:
+            raise NotInC(f"more than {self.most_functions} functions of the library")
         args = [self._arg(a, value, op) for a, value in _arguments(call)]
         if call.function in WRITING:
             (name,) = op.writes
@@ -312,7 +317,7 @@ class Translation:
         return CallBack(tuple(views), tuple(made), k)
 
     def _made(self, call: LibraryCall, op: Call) -> Iterator[AdoptedTensor | None]:
-        assert call.function in MAKING, "a function that writes gives nothing"
+        assert call.function in self.making, "a function that writes gives nothing"
         names = dict(zip([position for position, _, _ in call.results], op.writes, strict=True))
         function: Any = call.function
         for position in range(len(function._schema.returns)):
@@ -334,7 +339,9 @@ class Translation:
             number = None if value is None else _finite(self._number(value, op))
             return OptionalNumberArg(number)
         if kind == "int":
-            return WholeArg(self.at(int(self._number(value, op))))
+            return WholeArg(self.at(self._whole(value, op)))
+        if kind == "Optional[int]":
+            return OptionalWholeArg(None if value is None else self.at(self._whole(value, op)))
         if kind == "bool" and isinstance(value, bool):
             return FlagArg(value)
         if kind in ("List[int]", "Optional[List[int]]"):
@@ -344,11 +351,14 @@ class Translation:
         raise NotInC(f"an argument of type {kind} of '{op.target}'")
 
     def _list(self, kind: str, value: Any, op: Call) -> LibraryArg:
-        numbers = None if value is None else [int(self._number(x, op)) for x in value]
+        numbers = None if value is None else [self._whole(x, op) for x in value]
         at = self.at(*(numbers or [0]))
         if kind == "List[int]":
             return ListArg(at, len(_there(numbers)))
         return OptionalListArg(at, None if numbers is None else len(numbers))
+
+    def _whole(self, value: Any, op: Call) -> Any:
+        return int(self._number(value, op))
 
     def _number(self, value: Any, op: Call) -> float:
         if isinstance(value, Hole):
@@ -368,8 +378,11 @@ class Translation:
             raise NotInC(f"a number stands for a tensor in '{op.target}'")
         name = given.buffer
         if isinstance(value, ViewHole):
-            return self._view(name, layout_at(value.layout, self.values))
+            return self._view(name, self._seen_as(value.layout))
         return self._view(name, self.layouts[name])
+
+    def _seen_as(self, layout: Layout) -> Any:
+        return layout_at(layout, self.values)
 
     def _view(self, name: str, layout: PlacedLayout) -> int:
         """A view of a storage, made before its first use."""

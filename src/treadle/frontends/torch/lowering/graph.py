@@ -126,7 +126,7 @@ class GraphLowering:
         self.compile_part, self.device = compile_part, device_of(gm)
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(kind.value, numerics=TORCH)
-        self.sizes = GraphSizes(_shape_env(gm), shown_sizes(gm.graph))
+        self.sizes = GraphSizes(shape_env_of(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, LibraryCall] = {}
         self.under_way: set[str] = set()
@@ -618,7 +618,8 @@ def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
     return any(user not in done and user is not current for user in node.users)
 
 
-def _shape_env(gm: Any) -> Any:
+def shape_env_of(gm: Any) -> Any:
+    """What torch knows of the sizes in a graph; None if all are fixed."""
     for node in gm.graph.nodes:
         val = node.meta.get("val")
         fake = getattr(val, "fake_mode", None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
+
+import torch
 
 from treadle.frontends.torch import compat
 
@@ -57,6 +60,14 @@ def source_line(node: Any) -> str | None:
     trace = node.meta.get("stack_trace") or ""
     found = [(file, line) for file, line in LINE.findall(trace) if file != compat.__file__]
     return f"{found[-1][0].rpartition('/')[2]}:{found[-1][1]}" if found else None
+
+
+def own_line(node: Any) -> str | None:
+    """The innermost line behind a node that is not torch's own, if there is one."""
+    torch_folder = os.path.dirname(torch.__file__) + os.sep
+    found = LINE.findall(node.meta.get("stack_trace") or "")
+    own = [(file, line) for file, line in found if not file.startswith(torch_folder)]
+    return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else source_line(node)
 
 
 def module_of(node: Any) -> str | None:
