@@ -17,6 +17,7 @@ from treadle.core.option_values import (
     Allowed,
     AnyText,
     ByteCount,
+    ByteCountOrAuto,
     Flag,
     OneOf,
     RegularExpression,
@@ -157,6 +158,13 @@ class Options:
         WholeNumber(1, 1 << 20),
         "TREADLE_WORLD",
     )
+    bucket: int | str | None = _option(
+        None,
+        "send small collectives of a group together, up to so many bytes; auto: of the size that"
+        " simulation finds best on `hardware`; unset: each by itself",
+        ByteCountOrAuto(1),
+        "TREADLE_BUCKET",
+    )
     host: str = _option(
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"
@@ -209,7 +217,8 @@ class Options:
             if value is None and one.default is None:
                 continue
             allowed = one.metadata["allowed"]
-            if isinstance(allowed, ByteCount) and isinstance(value, str):
+            is_text = isinstance(value, str) and not allowed.accepts(value)
+            if isinstance(allowed, ByteCount) and is_text:
                 value = _bytes_of(one.name, value, one.metadata)
                 object.__setattr__(self, one.name, value)
             if not allowed.accepts(value):

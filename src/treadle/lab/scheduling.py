@@ -13,7 +13,6 @@ from treadle.core.sizes import parse_bytes
 from treadle.ir.change import devices_of, moved_to
 from treadle.ir.program import Program
 from treadle.lab.files import kind_of
-from treadle.schedule.overlap.bucketing import bucket_collectives, choose_buckets
 from treadle.schedule.pipeline import given_peak
 
 
@@ -48,16 +47,16 @@ def comm_changes(args: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def in_buckets(program: Program, ctx: Ctx, size: str) -> Program:
-    """The program with small collectives sent together: up to a size, or as simulation says."""
-    if size == "auto":
-        return choose_buckets(program, ctx)
+def bucket_change(args: argparse.Namespace) -> dict[str, object]:
+    """The size of buckets that the command line asks for, as an option."""
+    size = args.bucket
+    if not size:
+        return {}
     try:
-        cap = parse_bytes(size)
+        return {"bucket": "auto" if size == "auto" else parse_bytes(size)}
     except ValueError:
         message = f"--bucket cannot be '{size}': expected auto or bytes such as 25MiB"
         raise UsageError(message, code="OPT002") from None
-    return bucket_collectives(program, ctx, cap)
 
 
 GPU = "cuda:0"

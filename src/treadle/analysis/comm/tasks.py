@@ -11,8 +11,9 @@ There is one channel for each group and kind of link.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from treadle.analysis.comm.cost import CollectiveCosts, CollectiveKind, kind_of_collective
 from treadle.analysis.deps import COLLECTIVES, dependences
@@ -58,6 +59,15 @@ class Task:
     latency_us: float = 0.0
     """Of a collective: the part that no bandwidth would save."""
     what: str = ""
+    launch_us: float = 0.0
+    """Of a collective: how long its stream is busy beginning it, where that was measured."""
+
+
+class MeasuredTask(NamedTuple):
+    """How long a task took in a run."""
+
+    us: float
+    launch_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,14 @@ class TaskGraph:
             for source in sources:
                 found[source].append(k)
         return found
+
+    def with_times(self, measured: Mapping[str, MeasuredTask]) -> TaskGraph:
+        """The same tasks, those with these names taking the time that was measured."""
+        tasks = []
+        for task in self.tasks:
+            known = measured.get(task.name, MeasuredTask(task.us, task.launch_us))
+            tasks.append(replace(task, us=known.us, launch_us=known.launch_us))
+        return replace(self, tasks=tuple(tasks))
 
     def with_order_kept(self) -> TaskGraph:
         """The same tasks, with the order of collectives of a group among what must be followed."""

@@ -29,14 +29,14 @@ from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.scheduling import (
     add_comm_arguments,
+    bucket_change,
     comm_changes,
     context_for,
-    in_buckets,
     options_for,
 )
 from treadle.page.verdicts import refusals_in, traded_in
 from treadle.schedule.partition import partitions, with_fewest_partitions
-from treadle.schedule.passes import KERNELS, PIPELINE
+from treadle.schedule.passes import KERNELS, PIPELINE, message_passes
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import Schedule, replay, schedule_of
@@ -74,13 +74,12 @@ def run(args: argparse.Namespace) -> int:
     paths = {"-o": args.out, "--save": args.save, "--journal": args.journal, "--trace": args.trace}
     read = [*loaded.inputs, *([args.replay] if args.replay else [])]
     outputs = Outputs(paths, read, args.force)
-    options = options_for(loaded.text, args.policy, args.accounting).with_(**comm_changes(args))
+    options = options_for(loaded.text, args.policy, args.accounting).with_(**comm_changes(args), **bucket_change(args))
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if loaded.is_dump else given
     ctx = context_for(program, options, given)
     start = time.perf_counter()
-    if args.bucket:
-        program = in_buckets(program, ctx, args.bucket)
+    program = run_pipeline(program, ctx, message_passes(options))
     if args.replay:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
     else:
@@ -128,7 +127,7 @@ def _communication(
     args: argparse.Namespace, parts: dict[str, Program], options: Options, outputs: Outputs
 ) -> dict[str, object]:
     """Predicted communication before and after, if it was asked for and there is any."""
-    asked = args.comm or args.hardware or args.world or args.bucket or args.trace
+    asked = args.comm or args.hardware or args.world or options.bucket or args.trace
     if not asked or not has_collectives(parts["before"]):
         return {}
     machine = machine_of(parts["before"], options)

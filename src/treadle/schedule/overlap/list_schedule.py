@@ -169,6 +169,7 @@ class _Maker:
             self.lacks[other] -= 1
         self.levels.append(self.memory.run(k))
         if task.kind is TaskKind.COLLECTIVE:
+            self.now += task.launch_us
             begin = max(self.now, self.channels.get(task.channel, 0.0))
             self.end[k] = self.channels[task.channel] = begin + task.us
             self.pending[k] = None
