@@ -23,7 +23,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Any) -> Any:
         rows, tokens, _ = x.shape
-        heads = [f(x).view(rows, tokens, -1, HEAD).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        heads = [
+            f(x).view(rows, tokens, -1, HEAD).transpose(1, 2) for f in (self.q, self.k, self.v)
+        ]
         seen = functional.scaled_dot_product_attention(*heads, is_causal=True)
         return self.out(seen.transpose(1, 2).reshape(rows, tokens, -1))
 

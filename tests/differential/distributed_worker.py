@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from distributed_models import TOKENS, WIDTH, Gathered, parallel_transformer
 
 from treadle.core.options import Options
@@ -148,6 +152,29 @@ def disagree(rank: int) -> str:
     return ""
 
 
+def loses_a_rank(case: str, rank: int) -> dict[str, Any]:
+    """Rank 1 dies, or is late, in the second step; what rank 0 is told."""
+
+    def summed(x: Any) -> Any:
+        total = funcol.all_reduce(x * 2, "sum", dist.group.WORLD)  # the user's line
+        return total + 1
+
+    run = torch.compile(summed, backend=backend([]))
+    with torch.no_grad():
+        run(torch.ones(8))
+        if rank == 1:
+            time.sleep(0 if case == "dies" else 6)
+            os._exit(0)
+        try:
+            run(torch.ones(8))
+        except Exception as e:
+            kinds = [kind.__name__ for kind in type(e).__mro__]
+            print(json.dumps({"kinds": kinds, "words": str(e), "notes": e.__notes__}))
+            sys.stdout.flush()
+            os._exit(0)
+    raise AssertionError("nobody was told")
+
+
 def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     """Train twice, in eager mode and compiled; what each gave, and what was compiled."""
     eager, compiled = models(case, rank, world)
@@ -186,7 +213,10 @@ def main() -> None:
     case, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     torch.set_num_threads(1)
     store = dist.FileStore(file, world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    patience = timedelta(seconds=3 if case == "lags" else 300)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=patience)
+    if case in ("dies", "lags"):
+        loses_a_rank(case, rank)
     said = {"error": disagree(rank)} if case == "disagree" else trained(case, rank, world)
     print(json.dumps(said))
     dist.destroy_process_group()

@@ -150,7 +150,9 @@ def delayed(folder: Path, rank: int, world: int, ours: bool) -> dict[str, Any]:
     file = folder / f"calibration{rank}.json"
     content = {"treadle_calibration": 1, "devices": {"cpu": slow}, "collectives": rows}
     file.write_text(json.dumps(content))
-    options = Options.from_env().with_(comm="model", cost_file=str(file), host="python", policy="fast")
+    options = Options.from_env().with_(
+        comm="model", cost_file=str(file), host="python", policy="fast"
+    )
     one, given = built(sleeping_layers, [torch.randn(SIZE), *shards], options, ours)
     program = one.scheduled.program
     run = simulate(machine_of(program, options).tasks(program))

@@ -39,7 +39,7 @@ def job(case: str, folder: Path, world: int = 2) -> list[dict[str, Any]]:
         for one in ranks:
             out, err = one.communicate(timeout=240)
             assert one.returncode == 0, err[-3000:]
-            said.append(json.loads(out.strip().splitlines()[-1]))
+            said += [json.loads(line) for line in out.strip().splitlines()[-1:]]
     finally:
         for one in ranks:
             if one.poll() is None:
@@ -112,3 +112,20 @@ def test_ranks_that_order_collectives_differently_are_told_instead_of_hanging(
     assert "COL008" in second["error"]
     assert "rank 1: 0: gather of 16 bytes; 1: gather of 8 bytes" in second["error"]
     assert "rank 0: 0: gather of 8 bytes; 1: gather of 16 bytes" in second["error"]
+
+
+@pytest.mark.parametrize("case", ["dies", "lags"])
+def test_a_rank_that_is_gone_or_late_is_torchs_error_with_the_collective_and_the_line(
+    case: str, tmp_path: Path
+) -> None:
+    (said,) = job(case, tmp_path)
+    assert "RuntimeError" in said["kinds"]  # torch's own, and its words as they are
+    assert said["words"]
+    (note,) = said["notes"]
+    line = next(
+        number
+        for number, text in enumerate(WORKER.read_text().splitlines(), 1)
+        if "# the user's line" in text
+    )
+    assert "_c10d_functional.all_reduce.default in group '0' of ranks (0, 1)" in note
+    assert f"distributed_worker.py:{line}" in note

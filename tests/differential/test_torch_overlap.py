@@ -34,7 +34,9 @@ class Job:
     def __init__(self, folder: Path, world: int = 2) -> None:
         self.folder = folder
         environment = {**os.environ, "TREADLE_CACHE_DIR": str(folder / "cache")}
-        words = [[sys.executable, str(WORKER), str(k), str(world), str(folder)] for k in range(world)]
+        words = [
+            [sys.executable, str(WORKER), str(k), str(world), str(folder)] for k in range(world)
+        ]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         ranks = [subprocess.Popen(row, env=environment, **pipes) for row in words]
         self.said = []

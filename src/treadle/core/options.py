@@ -140,8 +140,9 @@ class Options:
     comm: str = _option(
         "simple",
         "how collectives are ordered: simple starts them early and waits late, in their order and"
-        " within the peak; model simulates them on `hardware` and looks for the shortest run",
-        OneOf("simple", "model"),
+        " within the peak; model simulates them on `hardware` and looks for the shortest run;"
+        " exact also proves the order of small programs to be the best, with OR-tools",
+        OneOf("simple", "model", "exact"),
         "TREADLE_COMM",
     )
     hardware: str | None = _option(

@@ -35,7 +35,9 @@ def options_for(text: str, policy: str | None = None, accounting: str | None = N
 
 def add_comm_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments by which commands are told of collectives and the machine they run on."""
-    parser.add_argument("--comm", choices=("simple", "model"), help="how collectives are ordered")
+    parser.add_argument(
+        "--comm", choices=("simple", "model", "exact"), help="how collectives are ordered"
+    )
     parser.add_argument(
         "--hardware", metavar="H", help="machines that ranks run on: h100-8, a100-8x16 ..."
     )

@@ -23,7 +23,7 @@ from treadle.ir.spec import verify
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps, steps_of
 from treadle.schedule.overlap.agreement import CollectiveOrder, RankOrderError, collective_order
-from treadle.schedule.overlap.bucketing import with_buckets, choose_buckets, find_buckets
+from treadle.schedule.overlap.bucketing import choose_buckets, find_buckets, with_buckets
 from treadle.schedule.overlap.dead import dead_collectives
 from treadle.schedule.overlap.list_schedule import Limits
 from treadle.schedule.overlap.search import FoundOverlap, find_overlap

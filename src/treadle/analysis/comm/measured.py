@@ -14,7 +14,7 @@ from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
-from treadle.analysis.comm.hardware import bad_calibration, calibration_of
+from treadle.analysis.calibration import bad_calibration, calibration_of
 from treadle.core.reading import read_text
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "point_to_point")

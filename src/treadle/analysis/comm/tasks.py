@@ -10,7 +10,8 @@ There is one channel for each group and kind of link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import heapq
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -116,6 +117,30 @@ class TaskGraph:
         rows = [(*row, *extra.get(k, ())) for k, row in enumerate(self.before)]
         before = tuple([tuple(dict.fromkeys(row)) for row in rows])
         return TaskGraph(self.tasks, before, self.kept, self.slowdown)
+
+
+def first_come_order(before: Mapping[int, Collection[int]]) -> list[int] | None:
+    """All numbers, each after those it must follow, the least first of those that can come.
+
+    None if some follow each other in a ring.
+    """
+    after: dict[int, list[int]] = {k: [] for k in before}
+    waiting = {}
+    for k, row in before.items():
+        waiting[k] = len(row)
+        for source in row:
+            after[source].append(k)
+    ready = [k for k, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        k = heapq.heappop(ready)
+        order.append(k)
+        for other in after[k]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                heapq.heappush(ready, other)
+    return order if len(order) == len(before) else None
 
 
 def message_bytes(program: Program, op: Collective) -> int:

@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
     paths = {"-o": args.out, "--save": args.save, "--journal": args.journal, "--trace": args.trace}
     read = [*loaded.inputs, *([args.replay] if args.replay else [])]
     outputs = Outputs(paths, read, args.force)
-    options = options_for(loaded.text, args.policy, args.accounting).with_(**comm_changes(args), **bucket_change(args))
+    options = options_for(loaded.text, args.policy, args.accounting).with_(
+        **comm_changes(args), **bucket_change(args)
+    )
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if loaded.is_dump else given
     ctx = context_for(program, options, given)

@@ -11,13 +11,12 @@ for what another sends. Nothing is copied: a coalesced call takes a list of tens
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from treadle.analysis.comm.cost import CollectiveKind, kind_of_collective
 from treadle.analysis.comm.machine import CommMachine, machine_of
-from treadle.analysis.comm.tasks import GroupsAtWorld, TaskGraph
+from treadle.analysis.comm.tasks import GroupsAtWorld, TaskGraph, first_come_order
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.verdict import yes
@@ -140,25 +139,7 @@ def merged_order(graph: TaskGraph, buckets: list[Bucket]) -> list[int] | None:
         me = of.get(k, k)
         row = before.setdefault(me, set())
         row.update(of.get(s, s) for s in sources)
-    after: dict[int, list[int]] = {k: [] for k in before}
-    waiting = {}
-    for k, row in before.items():
-        if k in row:
-            return None  # a member needs what another delivers
-        waiting[k] = len(row)
-        for s in row:
-            after[s].append(k)
-    ready = [k for k, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        k = heapq.heappop(ready)
-        order.append(k)
-        for other in after[k]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                heapq.heappush(ready, other)
-    return order if len(order) == len(before) else None
+    return first_come_order(before)  # a bucket whose member needs another's result is a ring
 
 
 def with_buckets(program: Program, ctx: Ctx, cap: int | None = None) -> Program:

@@ -17,4 +17,6 @@ from treadle.schedule.overlap.bucketing import choose_buckets, with_buckets
 def bucket_collectives(program: Program, ctx: Ctx) -> Program:
     """Send small collectives together, up to the size that the option says or simulation finds."""
     size = ctx.options.bucket
-    return with_buckets(program, ctx, size) if isinstance(size, int) else choose_buckets(program, ctx)
+    return (
+        with_buckets(program, ctx, size) if isinstance(size, int) else choose_buckets(program, ctx)
+    )
