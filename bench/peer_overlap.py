@@ -1,9 +1,9 @@
 """The peer's overlap scheduler on our generated programs, with the same costs, judged alike.
 
 A program of `treadle.testing.fsdp_programs` becomes an FX graph, one node for each operation; the
-peer (`torch._inductor.fx_passes.overlap_scheduling`) orders it under a fake process group, told what
-each node costs by our model; the order it gives is read back and simulated like ours. It may use the
-same memory as ours: `SPARE` over the peak of the given order, as it counts.
+peer (`torch._inductor.fx_passes.overlap_scheduling`) orders it under a fake process group, told
+what each node costs by our model; the order it gives is read back and simulated like ours. It may
+use the same memory as ours, as it counts: `spare` times the peak of the given order.
 
 Left out: its bucketing (it changes the program), its estimates (they need a GPU), and the passes on
 Inductor's scheduler nodes (they need Inductor's lowering of the whole graph).
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-from treadle.analysis.comm.tasks import TaskGraph, TaskKind
+from treadle.analysis.comm.tasks import TaskGraph
 from treadle.ir.effects import effects
 from treadle.ir.program import Collective, Loop, Program, Wait
 
@@ -76,12 +76,12 @@ def _as_fx(program: Program, group: str) -> tuple[Any, dict[int, str]]:
 
     def add(k: int, name: str, target: Any, args: tuple[Any, ...]) -> None:
         node = made.create_node("call_function", target, args, name=program.ops[k].name)
-        node.meta["val"] = torch.empty(sizes_of(name), dtype=torch.bfloat16)
+        node.meta["val"] = torch.empty(sizes_of(name), dtype=torch.bfloat16, device="cuda")
         value[name], nodes[k] = node, node.name
 
     for name in program.inputs:
         value[name] = made.placeholder(name)
-        value[name].meta["val"] = torch.empty(sizes_of(name), dtype=torch.bfloat16)
+        value[name].meta["val"] = torch.empty(sizes_of(name), dtype=torch.bfloat16, device="cuda")
 
     def read(name: str) -> Any:
         """The value under a name; of a view, of what it shows, turned."""
@@ -120,7 +120,7 @@ def _as_fx(program: Program, group: str) -> tuple[Any, dict[int, str]]:
             # Any product with the same inputs and results: costs are told, not derived.
             rows, columns = sizes_of(of.reads[0])[1], sizes_of(of.writes[0])[1]
             weight = made.placeholder(f"{op.name}_weight")
-            weight.meta["val"] = torch.empty([rows, columns], dtype=torch.bfloat16)
+            weight.meta["val"] = torch.empty([rows, columns], dtype=torch.bfloat16, device="cuda")
             given = (*[read(n) for n in reversed(of.reads)], weight)
             add(k, of.writes[0], (aten.mm.default, aten.addmm.default)[len(given) - 2], given)
         else:
@@ -129,12 +129,9 @@ def _as_fx(program: Program, group: str) -> tuple[Any, dict[int, str]]:
     return made, nodes
 
 
-def missing(graph: TaskGraph, order: list[int]) -> bool:
-    """Whether an order leaves tasks out, or puts one before what it needs."""
+def is_order(graph: TaskGraph, order: list[int]) -> bool:
+    """Whether an order has every task once, behind all that it needs."""
     place = {k: at for at, k in enumerate(order)}
-    if len(place) != len(graph.tasks):
-        return True
-    needed = (TaskKind.COMPUTE, TaskKind.COLLECTIVE, TaskKind.WAIT, TaskKind.NOTHING)
-    return any(
-        place[s] > place[k] for k in place for s in graph.before[k] if graph.tasks[s].kind in needed
-    )
+    if len(place) != len(order) or len(place) != len(graph.tasks):
+        return False
+    return all(place[s] < place[k] for k in place for s in graph.before[k])

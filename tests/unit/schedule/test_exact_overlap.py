@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -46,8 +47,7 @@ def random_graph(seed: int) -> TaskGraph:
             before.append(sources)
         usable.append(len(tasks) - 1)
     sent = [k for k, t in enumerate(tasks) if t.kind is TaskKind.COLLECTIVE]
-    pairs = [(a, b) for a, b in zip(sent, sent[1:], strict=False)]
-    kept = tuple((a, b) for a, b in pairs if tasks[a].channel == tasks[b].channel)
+    kept = tuple((a, b) for a, b in pairwise(sent) if tasks[a].channel == tasks[b].channel)
     return TaskGraph(tuple(tasks), tuple(before), kept)
 
 

@@ -75,7 +75,7 @@ def exact_order(graph: TaskGraph) -> ExactOrder:
 
 
 class _Events:
-    """The variables of a program: when each task is begun by its stream, and runs on its channel."""
+    """The variables: when each task is begun by its stream, and runs on its channel."""
 
     def __init__(self, model: Any, graph: TaskGraph) -> None:
         self.graph = graph
@@ -134,7 +134,6 @@ class _Events:
     def order(self, at: list[int], solver: Any) -> tuple[int, ...]:
         """The tasks as they are launched; on a channel, as they run."""
         begin = {k: solver.Value(var) for k, var in self.begin.items()}
-        latest: dict[str, int] = {}
         place = {k: number for number, k in enumerate(in_order(self.graph))}
         before = {k: set(row) for k, row in enumerate(self.graph.before)}
         last: dict[str, int] = {}
