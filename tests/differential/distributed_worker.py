@@ -175,6 +175,26 @@ def loses_a_rank(case: str, rank: int) -> dict[str, Any]:
     raise AssertionError("nobody was told")
 
 
+def in_parts(rank: int) -> dict[str, Any]:
+    """Sums of several tensors sent as one, of which each is used by itself."""
+
+    def summed(*given: Any) -> Any:
+        sums = funcol.all_reduce_coalesced(list(given), "sum", dist.group.WORLD)
+        return [torch.tanh(x).cumsum(0) for x in sums]
+
+    torch.manual_seed(rank)
+    given = [torch.randn(1 << 17) for _ in range(4)]
+    built: list[Built] = []
+    with torch.no_grad():
+        run = torch.compile(summed, backend=backend(built, comm="model", split=True, check=2))
+        apart = max(
+            float((a - b).abs().max()) for a, b in zip(run(*given), summed(*given), strict=True)
+        )
+    leaves = built[0].scheduled.program.leaves
+    sent = [leaf for leaf in leaves if isinstance(leaf, Collective)]
+    return {"apart": apart, "parts": [len(leaf.writes) for leaf in sent if leaf.part_of]}
+
+
 def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     """Train twice, in eager mode and compiled; what each gave, and what was compiled."""
     eager, compiled = models(case, rank, world)
@@ -217,7 +237,10 @@ def main() -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=patience)
     if case in ("dies", "lags"):
         loses_a_rank(case, rank)
-    said = {"error": disagree(rank)} if case == "disagree" else trained(case, rank, world)
+    if case == "disagree":
+        said: dict[str, Any] = {"error": disagree(rank)}
+    else:
+        said = in_parts(rank) if case == "parts" else trained(case, rank, world)
     print(json.dumps(said))
     dist.destroy_process_group()
 

@@ -129,3 +129,10 @@ def test_a_rank_that_is_gone_or_late_is_torchs_error_with_the_collective_and_the
     )
     assert "_c10d_functional.all_reduce.default in group '0' of ranks (0, 1)" in note
     assert f"distributed_worker.py:{line}" in note
+
+
+def test_a_message_of_several_tensors_is_sent_in_parts(tmp_path: Path) -> None:
+    for said in job("parts", tmp_path):
+        assert said["apart"] < 1e-4
+        assert len(said["parts"]) > 1
+        assert sum(said["parts"]) == 4

@@ -166,6 +166,13 @@ class Options:
         ByteCountOrAuto(1),
         "TREADLE_BUCKET",
     )
+    split: bool = _option(
+        False,
+        "send large collectives of several tensors in parts, where simulation on `hardware` says"
+        " that this is done sooner",
+        Flag(),
+        "TREADLE_SPLIT",
+    )
     host: str = _option(
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"

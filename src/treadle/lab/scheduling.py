@@ -49,13 +49,14 @@ def comm_changes(args: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def bucket_change(args: argparse.Namespace) -> dict[str, object]:
-    """The size of buckets that the command line asks for, as an option."""
+def message_changes(args: argparse.Namespace) -> dict[str, object]:
+    """What the command line says of messages, sent together or in parts, as options."""
     size = args.bucket
+    split: dict[str, object] = {"split": True} if args.split else {}
     if not size:
-        return {}
+        return split
     try:
-        return {"bucket": "auto" if size == "auto" else parse_bytes(size)}
+        return split | {"bucket": "auto" if size == "auto" else parse_bytes(size)}
     except ValueError:
         message = f"--bucket cannot be '{size}': expected auto or bytes such as 25MiB"
         raise UsageError(message, code="OPT002") from None

@@ -29,9 +29,9 @@ from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.scheduling import (
     add_comm_arguments,
-    bucket_change,
     comm_changes,
     context_for,
+    message_changes,
     options_for,
 )
 from treadle.page.verdicts import refusals_in, traded_in
@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bucket", metavar="BYTES", help="send small collectives together, up to BYTES, or auto"
     )
+    parser.add_argument(
+        "--split", action="store_true", help="send large collectives of several tensors in parts"
+    )
     parser.add_argument("--trace", metavar="OUT", help="write lanes before and after as a trace")
     parser.add_argument(
         "--accounting",
@@ -75,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     read = [*loaded.inputs, *([args.replay] if args.replay else [])]
     outputs = Outputs(paths, read, args.force)
     options = options_for(loaded.text, args.policy, args.accounting).with_(
-        **comm_changes(args), **bucket_change(args)
+        **comm_changes(args), **message_changes(args)
     )
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if loaded.is_dump else given
@@ -129,7 +132,9 @@ def _communication(
     args: argparse.Namespace, parts: dict[str, Program], options: Options, outputs: Outputs
 ) -> dict[str, object]:
     """Predicted communication before and after, if it was asked for and there is any."""
-    asked = args.comm or args.hardware or args.world or options.bucket or args.trace
+    asked = (
+        args.comm or args.hardware or args.world or options.bucket or options.split or args.trace
+    )
     if not asked or not has_collectives(parts["before"]):
         return {}
     machine = machine_of(parts["before"], options)

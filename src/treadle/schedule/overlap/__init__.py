@@ -8,6 +8,7 @@ exact.py           the best order of a small program, proved by a solver
 search.py          the best of several, with the bound that says how much better any could be
 by_model.py        what the pass `order-collectives` does with it, with verdicts
 bucketing.py       which small collectives are worth sending as one
+splitting.py       which large collectives are worth sending in parts
 agreement.py       the order of collectives as data that ranks can compare
 dead.py            collectives that nobody needs
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.core.errors import TreadleError
-from treadle.frontends.torch.lowering.calls import joined_call
+from treadle.frontends.torch.lowering.calls import joined_call, part_call
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance
@@ -27,7 +27,9 @@ from treadle.runtime.signature import (
 
 def signature_of(lowered: Lowered, owners: Mapping[str, Owner], program: Program) -> Signature:
     """The signature of a graph whose inputs lie in the memory of `owners`, as it was scheduled."""
-    sent = [op for op in program.leaves if isinstance(op, Collective) and op.sent_together]
+    sent = [op for op in program.leaves if isinstance(op, Collective)]
+    together = {op.name: joined_call(op, lowered.calls) for op in sent if op.sent_together}
+    parts = {op.name: part_call(op, lowered.calls) for op in sent if op.part_of}
     return Signature(
         tensors=lowered.tensors,
         objects=lowered.objects,
@@ -35,7 +37,7 @@ def signature_of(lowered: Lowered, owners: Mapping[str, Owner], program: Program
         constants=lowered.constants,
         results=[_result(value) for value in lowered.outputs],
         mutated=lowered.mutated,
-        calls={**lowered.calls, **{op.name: joined_call(op, lowered.calls) for op in sent}},
+        calls={**lowered.calls, **together, **parts},
         owners=owners,
         is_inference=lowered.kind is GraphKind.INFERENCE,
     )

@@ -20,6 +20,7 @@ from treadle.frontends.torch.lowering.parts import Part, compiled_parts
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
 from treadle.frontends.torch.process_groups import ranks_of_group
 from treadle.index import Expr
+from treadle.ir.body import Literal
 from treadle.ir.program import Collective
 from treadle.ir.types import Buffer
 from treadle.runtime.hosts.torch_tensors import storage_key
@@ -238,6 +239,18 @@ def joined_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall
     call = LibraryCall(function, (tensors, *first.args[1:]), first.kwargs, is_single=False)
     call.results = [(k, written, False) for k, written in enumerate(op.writes)]
     call.keeps_arguments, call.wait = first.keeps_arguments, first.wait
+    return call
+
+
+def part_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall:
+    """The call that sends some of the tensors of another."""
+    whole, first = calls[op.part_of], dict(op.attrs)["first"]
+    begin = first.value if isinstance(first, Literal) else None
+    assert isinstance(begin, int), f"nobody knows where '{op.name}' begins"
+    end = begin + len(op.writes)
+    tensors = [_shifted(hole, -begin) for hole in whole.args[0][begin:end]]
+    call = replace(whole, args=(tensors, *whole.args[1:]))
+    call.results = [(k, written, False) for k, written in enumerate(op.writes)]
     return call
 
 
