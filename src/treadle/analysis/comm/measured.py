@@ -15,9 +15,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from treadle.analysis.calibration import bad_calibration, calibration_of
+from treadle.analysis.comm.kinds import CollectiveKind, named_kind
 from treadle.core.reading import read_text
 
-KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "point_to_point")
+KINDS = tuple([kind.value for kind in CollectiveKind])
 
 
 class MeasuredCollective(NamedTuple):
@@ -97,16 +98,6 @@ ELEMENT_BYTES: Mapping[str, int] = {
 """How torch's profiler calls element types."""
 
 FUNCTIONAL = "_c10d_functional::"
-TRACED: Mapping[str, str] = {
-    "all_gather": "all_gather",
-    "allgather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_reduce": "all_reduce",
-    "allreduce": "all_reduce",
-    "all_to_all": "all_to_all",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-}
 
 
 def measured_in_trace(file: str) -> MeasuredTimes:
@@ -138,13 +129,13 @@ def _traced_gloo(events: list[Any], world: object) -> Iterator[MeasuredCollectiv
     for call, run in zip(begun, runs, strict=True):
         about = call.get("args")
         name = str(call["name"]).removeprefix(FUNCTIONAL)
-        kind = next((k for word, k in TRACED.items() if word in name), None)
+        kind = named_kind(name)
         if kind is None or not isinstance(about, dict):
             continue
         size, ranks = _first_tensor_bytes(about), _ranks(about, world)
         if size and ranks:
-            whole = size * ranks if kind == "all_gather" else size
-            yield MeasuredCollective(kind, ranks, whole, float(run["dur"]))
+            whole = size * ranks if kind is CollectiveKind.ALL_GATHER else size
+            yield MeasuredCollective(kind.value, ranks, whole, float(run["dur"]))
 
 
 def _is_begin(name: str) -> bool:
@@ -178,8 +169,7 @@ def _traced(event: Any) -> MeasuredCollective | None:
         return None
     if event.get("cat") in ("cpu_op", "user_annotation"):
         return None  # how long the launch took, not the collective
-    name = str(about.get("Collective name", "")).lower().lstrip("_")
-    kind = next((k for word, k in TRACED.items() if word in name), None)
+    kind = named_kind(str(about.get("Collective name", "")))
     ranks, element = about.get("Group size"), str(about.get("dtype", "")).lower()
     numbers = [about.get("In msg nelems"), about.get("Out msg nelems")]
     if kind is None or not isinstance(ranks, int) or element not in ELEMENT_BYTES:
@@ -189,5 +179,5 @@ def _traced(event: Any) -> MeasuredCollective | None:
         return None
     # The whole message is the larger side of a gather and of a scatter.
     return MeasuredCollective(
-        kind, ranks, max(elements) * ELEMENT_BYTES[element], float(event["dur"])
+        kind.value, ranks, max(elements) * ELEMENT_BYTES[element], float(event["dur"])
     )

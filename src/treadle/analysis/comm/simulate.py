@@ -144,7 +144,7 @@ class Exposed:
     collective: str
     us: float
     limit: str
-    """channel, operand, launch or latency"""
+    """channel, operand or launch"""
     by: str
     """The task that makes it late, in words."""
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from treadle.analysis.comm.cost import CollectiveCosts, CollectiveKind, kind_of_collective
+from treadle.analysis.comm.cost import CollectiveCosts
+from treadle.analysis.comm.kinds import CollectiveKind, kind_of_collective
 from treadle.analysis.deps import COLLECTIVES, dependences
 from treadle.core.costs import CostModel
 from treadle.ir.effects import effects

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from treadle.analysis.comm.cost import CollectiveKind, kind_of_collective
+from treadle.analysis.comm.kinds import CollectiveKind, kind_of_collective
 from treadle.analysis.comm.machine import CommMachine, machine_of
 from treadle.analysis.comm.tasks import GroupsAtWorld, TaskGraph, first_come_order
 from treadle.core.context import Ctx

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from treadle.analysis.comm.cost import kind_of_collective
+from treadle.analysis.comm.kinds import kind_of_collective
 from treadle.analysis.comm.machine import machine_of
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
