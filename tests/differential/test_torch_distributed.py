@@ -77,7 +77,9 @@ def test_two_ranks_train_as_in_eager_mode(case: str, tmp_path: Path) -> None:
             assert len(scatters) == 3
 
 
-@pytest.mark.parametrize("case", ["in_graph", "in_graph_bucketed"])
+@pytest.mark.parametrize(
+    "case", [pytest.param("in_graph", marks=pytest.mark.slow), "in_graph_bucketed"]
+)
 def test_parameters_in_shards_are_gathered_and_reduced_inside_the_graph(
     case: str, tmp_path: Path
 ) -> None:
@@ -114,7 +116,7 @@ def test_ranks_that_order_collectives_differently_are_told_instead_of_hanging(
     assert "rank 0: 0: gather of 8 bytes; 1: gather of 16 bytes" in second["error"]
 
 
-@pytest.mark.parametrize("case", ["dies", "lags"])
+@pytest.mark.parametrize("case", ["dies", pytest.param("lags", marks=pytest.mark.slow)])
 def test_a_rank_that_is_gone_or_late_is_torchs_error_with_the_collective_and_the_line(
     case: str, tmp_path: Path
 ) -> None:
