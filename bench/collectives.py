@@ -6,7 +6,8 @@ seed_000   a real FSDP backward; each collective takes as long as the compute be
 fsdp       generated training steps: exposed time and makespan before and after, `overlap` as a
            share of what the bound allows, peak over that of the given order, seconds of scheduling;
            `simple` is the pass without estimates, `buckets` the same program with small messages
-           sent together
+           sent together, `peer` the order of torch's own scheduler (`peer_overlap.py`), `beside_it`
+           ours within the memory that the peer's order takes
 scaling    one program on more and more ranks
 """
 
@@ -16,6 +17,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import peer_overlap
 from common import parser, report, seed_file
 from treadle.analysis.comm.bounds import bound_of
 from treadle.analysis.comm.machine import machine_of
@@ -91,6 +93,35 @@ def case(layers: int, world: int, tokens: int) -> dict[str, Any]:
             **ordered(together, options, budget, peak),
             "choosing_seconds": round(spent, 3),
         },
+        **beside_the_peer(program, options, budget, peak),
+    }
+
+
+def beside_the_peer(
+    program: Program, options: Options, budget: int, given_peak: int
+) -> dict[str, Any]:
+    if not peer_overlap.is_available():
+        return {}
+    graph, steps = machine_of(program, options).tasks(program), steps_of(program, options)
+    start = time.process_time()
+    order = peer_overlap.peers_order(program, graph, SPARE)
+    spent = time.process_time() - start
+    if not peer_overlap.is_order(graph, order):
+        raise SystemExit("the peer's order was not read back as one of the same program")
+    run, peak = simulate(graph, order), peak_of(steps, order)
+    ours = find_overlap(graph, steps, max(budget, peak))
+    return {
+        "peer": {
+            "makespan_us": round(run.makespan_us, 1),
+            "overlap": round(run.overlap(bound_of(graph).us), 4),
+            "peak_over_given": round(peak / given_peak, 4),
+            "seconds": round(spent, 3),
+        },
+        "beside_it": {
+            "makespan_us": round(ours.after.makespan_us, 1),
+            "overlap": round(ours.share, 4),
+            "of_the_peers_time": round(ours.after.makespan_us / run.makespan_us, 5),
+        },
     }
 
 
@@ -143,6 +174,9 @@ def main() -> None:
         "spare": SPARE,
         "least_overlap": min(shares),
         "most_seconds": max(r["model"]["seconds"] for r in rows),
+        "most_of_the_peers_time": max(
+            (r["beside_it"]["of_the_peers_time"] for r in rows if "beside_it" in r), default=None
+        ),
         "seed_000": seed(),
         "fsdp": rows,
         "scaling": scaling(),

@@ -7,48 +7,33 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from distributed_models import TOKENS, WIDTH, Gathered, parallel_transformer
 
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
 from treadle.ir.program import Collective, Wait
+from treadle.runtime.hosts.torch_cpu import Runner
+from treadle.schedule.passes.order_collectives import exposed_flights
 
-STEPS = 3
-
-
-class Net(nn.Module):
-    """Two layers with something to overlap between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.Linear(16, 32)
-        self.down = nn.Linear(32, 16)
-
-    def forward(self, x: Any) -> Any:
-        return x + self.down(torch.nn.functional.gelu(self.up(x)))
-
-
-class Gathered(nn.Module):
-    """Weights kept in shards and gathered where they are used, all inside the graph."""
-
-    def __init__(self, rank: int, world: int) -> None:
-        super().__init__()
-        whole = [torch.randn(32, 16) / 4, torch.randn(16, 32) / 6, torch.randn(32, 16) / 4]
-        self.shards = nn.ParameterList([w.chunk(world)[rank].clone() for w in whole])
-
-    def forward(self, x: Any) -> Any:
-        up, down, out = (
-            funcol.all_gather_tensor_autograd(shard, 0, dist.group.WORLD) for shard in self.shards
-        )
-        return torch.tanh(torch.nn.functional.gelu(x @ up.t()) @ down.t()) @ out.t()
+STEPS = 5
+MARK = 77_777
+"""Bytes of an allocation that nothing else makes: it stands before and behind every run."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "modelled": {"comm": "model"},
+    "in_graph_bucketed": {"comm": "model", "bucket": 4096, "check": 2},
+}
 
 
 def backend(built: list[Built], **options: Any) -> Any:
@@ -56,53 +41,95 @@ def backend(built: list[Built], **options: Any) -> Any:
     return lambda gm, given: compile_with(settings, gm, given)
 
 
-def train(model: Any, run: Any, data: list[Any]) -> list[float]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    losses = []
-    for x in data:
-        loss = run(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
+class Steps:
+    """Losses and gradients of training steps."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.gradients: list[list[Any]] = []
+
+    def train(self, model: Any, run: Any, data: list[Any]) -> Steps:
+        """Train on the data, one step for each."""
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for x in data:
+            loss = run(x).square().mean()
+            loss.backward()
+            self.losses.append(float(loss.detach()))
+            given = [p.grad for p in model.parameters()]
+            self.gradients.append([_own(g).clone() for g in given if g is not None])
+            optimizer.step()
+            optimizer.zero_grad()
+        return self
+
+    def apart(self, other: Steps) -> float:
+        """How far gradients are apart, as a part of the largest of their step, at most."""
+        most = 0.0
+        for mine, theirs in zip(self.gradients, other.gradients, strict=True):
+            scale = max(float(b.abs().max()) for b in theirs)
+            pairs = zip(mine, theirs, strict=True)
+            most = max(most, *[float((a - b).abs().max()) / scale for a, b in pairs])
+        return most
+
+
+class Watched:
+    """The plan of every run, in order; runs are marked by allocations around them."""
+
+    def __init__(self) -> None:
+        self.plans: list[Any] = []
+        run = Runner.__call__
+
+        def marked(runner: Runner, args: list[Any]) -> Any:
+            self.plans.append(runner._bound(runner._sizes(args)).memory)
+            torch.empty(MARK, dtype=torch.uint8)
+            try:
+                return run(runner, args)
+            finally:
+                torch.empty(MARK, dtype=torch.uint8)
+
+        Runner.__call__ = marked  # type: ignore[method-assign]
+
+    def peaks(self, call: Any) -> tuple[list[int], list[int]]:
+        """For each run inside `call`: bytes that it held on top of its inputs, and predicted."""
+        self.plans.clear()
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+            call()
+        found = list(_allocations(profile.profiler.kineto_results.experimental_event_tree()))
+        peaks: list[int] = []
+        inside, total = False, 0
+        gloos: set[int] = set()
+        for _, count, where, is_gloos in sorted(found):
+            if count == MARK:
+                inside, total = not inside, 0
+                peaks += [0] if inside else []
+            elif count > 0 and is_gloos:
+                gloos.add(where)  # what gloo needs for itself: other libraries need nothing
+            elif count < 0 and (is_gloos or where in gloos):
+                gloos.discard(where)
+            elif inside and count != -MARK:
+                gloos.discard(where)
+                total += count
+                peaks[-1] = max(peaks[-1], total)
+        return peaks, [plan.peak_bytes - plan.input_bytes for plan in self.plans]
+
+
+def _allocations(events: list[Any], is_gloos: bool = False) -> Iterator[tuple[int, int, int, bool]]:
+    """(when, bytes or minus bytes, address, whether gloo did it) of all that was allocated."""
+    for event in events:
+        if event.name == "[memory]":
+            about = event.extra_fields
+            yield event.start_time_ns, about.alloc_size, about.ptr, is_gloos
+        inner = is_gloos or event.name.startswith(("c10d::", "gloo:"))
+        yield from _allocations(event.children, inner)
 
 
 def models(case: str, rank: int, world: int) -> tuple[Any, Any]:
     """The same model twice, spread over the ranks as the case says."""
-    torch.manual_seed(0)
     if case in ("gathered", "modelled"):
+        torch.manual_seed(0)
         one: Any = Gathered(rank, world)
         return one, copy.deepcopy(one)
-    pair = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        model: Any = Net()
-        if case == "ddp":
-            model = nn.parallel.DistributedDataParallel(model)
-        elif case == "fsdp2":
-            from torch.distributed.fsdp import fully_shard
-
-            mesh = init_device_mesh("cpu", (world,))
-            fully_shard(model.up, mesh=mesh)
-            fully_shard(model.down, mesh=mesh)
-            fully_shard(model, mesh=mesh)
-        elif case in ("tp", "tp_fsdp2"):
-            from torch.distributed.tensor.parallel import (
-                ColwiseParallel,
-                RowwiseParallel,
-                parallelize_module,
-            )
-
-            both = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
-            plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-            model = parallelize_module(model, both["tp"], plan)
-            if case == "tp_fsdp2":
-                from torch.distributed.fsdp import fully_shard
-
-                fully_shard(model, mesh=both["dp"])
-        pair.append(model)
-    return pair[0], pair[1]
+    return parallel_transformer(case, world), parallel_transformer(case, world)
 
 
 def disagree(rank: int) -> str:
@@ -125,40 +152,103 @@ def disagree(rank: int) -> str:
     return ""
 
 
+def loses_a_rank(case: str, rank: int) -> dict[str, Any]:
+    """Rank 1 dies, or is late, in the second step; what rank 0 is told."""
+
+    def summed(x: Any) -> Any:
+        total = funcol.all_reduce(x * 2, "sum", dist.group.WORLD)  # the user's line
+        return total + 1
+
+    run = torch.compile(summed, backend=backend([]))
+    with torch.no_grad():
+        run(torch.ones(8))
+        if rank == 1:
+            time.sleep(0 if case == "dies" else 6)
+            os._exit(0)
+        try:
+            run(torch.ones(8))
+        except Exception as e:
+            kinds = [kind.__name__ for kind in type(e).__mro__]
+            print(json.dumps({"kinds": kinds, "words": str(e), "notes": e.__notes__}))
+            sys.stdout.flush()
+            os._exit(0)
+    raise AssertionError("nobody was told")
+
+
+def in_parts(rank: int) -> dict[str, Any]:
+    """Sums of several tensors sent as one, of which each is used by itself."""
+
+    def summed(*given: Any) -> Any:
+        sums = funcol.all_reduce_coalesced(list(given), "sum", dist.group.WORLD)
+        return [torch.tanh(x).cumsum(0) for x in sums]
+
+    torch.manual_seed(rank)
+    given = [torch.randn(1 << 17) for _ in range(4)]
+    built: list[Built] = []
+    with torch.no_grad():
+        run = torch.compile(summed, backend=backend(built, comm="model", split=True, check=2))
+        apart = max(
+            float((a - b).abs().max()) for a, b in zip(run(*given), summed(*given), strict=True)
+        )
+    leaves = built[0].scheduled.program.leaves
+    sent = [leaf for leaf in leaves if isinstance(leaf, Collective)]
+    return {"apart": apart, "parts": [len(leaf.writes) for leaf in sent if leaf.part_of]}
+
+
+def trained(case: str, rank: int, world: int) -> dict[str, Any]:
+    """Train twice, in eager mode and compiled; what each gave, and what was compiled."""
+    eager, compiled = models(case, rank, world)
+    # Ranks of one tensor-parallel group see the same data.
+    torch.manual_seed(1 + (rank // 2 if case.startswith("tp") else rank))
+    data = [torch.randn(4, TOKENS, WIDTH) for _ in range(STEPS)]
+    built: list[Built] = []
+    run = torch.compile(compiled, backend=backend(built, **OPTIONS.get(case, {})))
+    expected, found = Steps().train(eager, eager, data), Steps()
+    watched = Watched()
+    found.train(compiled, run, data[:2])
+    measured = [watched.peaks(partial(found.train, compiled, run, [x])) for x in data[2:]]
+    # A thread of gloo's may let go of a tensor a moment after us: the least of three steps counts.
+    held = [min(row) for row in zip(*[peaks for peaks, _ in measured], strict=True)]
+    (predicted,) = {tuple(row) for _, row in measured}
+    leaves = [leaf for b in built for leaf in b.scheduled.program.leaves]
+    sent = [leaf for leaf in leaves if isinstance(leaf, Collective)]
+    weights = zip(eager.parameters(), compiled.parameters(), strict=True)
+    return {
+        "expected": expected.losses,
+        "found": found.losses,
+        "gradients": [len(row) for row in found.gradients],
+        "gradients_apart": found.apart(expected),
+        "weights_apart": max(float(_own(a - b).abs().max()) for a, b in weights),
+        "held": held,
+        "predicted": list(predicted),
+        "graphs": len(built),
+        "collectives": [leaf.target for leaf in sent],
+        "ranks": sorted({leaf.ranks for leaf in sent}),
+        "waits": sum(isinstance(leaf, Wait) for leaf in leaves),
+        "between": sum(_covered(b) for b in built),
+    }
+
+
 def main() -> None:
     case, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     torch.set_num_threads(1)
     store = dist.FileStore(file, world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    patience = timedelta(seconds=3 if case == "lags" else 300)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=patience)
+    if case in ("dies", "lags"):
+        loses_a_rank(case, rank)
     if case == "disagree":
-        print(json.dumps({"error": disagree(rank)}))
-        dist.destroy_process_group()
-        return
-    eager, compiled = models(case, rank, world)
-    # Ranks of one tensor-parallel group see the same data.
-    torch.manual_seed(1 + (rank // 2 if case.startswith("tp") else rank))
-    data = [torch.randn(4, 16) for _ in range(STEPS)]
-    built: list[Built] = []
-    options = {"comm": "model"} if case == "modelled" else {}
-    run = torch.compile(compiled, backend=backend(built, **options))
-    expected, found = train(eager, eager, data), train(compiled, run, data)
-    leaves = [leaf for b in built for leaf in b.scheduled.program.leaves]
-    sent = [leaf for leaf in leaves if isinstance(leaf, Collective)]
-    weights = zip(eager.parameters(), compiled.parameters(), strict=True)
-    print(
-        json.dumps(
-            {
-                "expected": expected,
-                "found": found,
-                "weights_apart": max(float(_own(a - b).abs().max()) for a, b in weights),
-                "graphs": len(built),
-                "collectives": [leaf.target for leaf in sent],
-                "ranks": sorted({leaf.ranks for leaf in sent}),
-                "waits": sum(isinstance(leaf, Wait) for leaf in leaves),
-            }
-        )
-    )
+        said: dict[str, Any] = {"error": disagree(rank)}
+    else:
+        said = in_parts(rank) if case == "parts" else trained(case, rank, world)
+    print(json.dumps(said))
     dist.destroy_process_group()
+
+
+def _covered(built: Built) -> int:
+    """How many collectives have work between their start and their wait."""
+    program = built.scheduled.program
+    return sum(isinstance(op, Collective) for op in program.ops) - exposed_flights(program)
 
 
 def _own(tensor: Any) -> Any:

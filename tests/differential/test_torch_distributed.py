@@ -39,7 +39,7 @@ def job(case: str, folder: Path, world: int = 2) -> list[dict[str, Any]]:
         for one in ranks:
             out, err = one.communicate(timeout=240)
             assert one.returncode == 0, err[-3000:]
-            said.append(json.loads(out.strip().splitlines()[-1]))
+            said += [json.loads(line) for line in out.strip().splitlines()[-1:]]
     finally:
         for one in ranks:
             if one.poll() is None:
@@ -48,12 +48,23 @@ def job(case: str, folder: Path, world: int = 2) -> list[dict[str, Any]]:
     return said
 
 
+def assert_as_in_eager(said: dict[str, Any]) -> None:
+    """Losses, gradients and weights of five steps are eager's; memory is as predicted."""
+    assert len(said["found"]) == 5
+    assert said["found"] == pytest.approx(said["expected"], rel=1e-5)
+    assert len(said["gradients"]) == 5
+    assert min(said["gradients"]) > 0
+    assert said["gradients_apart"] < 1e-5
+    assert said["weights_apart"] < 1e-5
+    assert said["graphs"] >= 2
+    assert said["held"] == said["predicted"]
+    assert len(said["held"]) >= 2
+
+
 @pytest.mark.parametrize("case", ["ddp", "fsdp2", "tp", "gathered", "modelled"])
 def test_two_ranks_train_as_in_eager_mode(case: str, tmp_path: Path) -> None:
     for said in job(case, tmp_path):
-        assert said["graphs"] >= 2
-        assert said["found"] == pytest.approx(said["expected"], rel=1e-5)
-        assert said["weights_apart"] < 1e-5
+        assert_as_in_eager(said)
         if case in ("tp", "gathered", "modelled"):
             # These are in the graph: begun and waited for as steps of their own.
             assert said["collectives"]
@@ -66,12 +77,33 @@ def test_two_ranks_train_as_in_eager_mode(case: str, tmp_path: Path) -> None:
             assert len(scatters) == 3
 
 
-def test_four_ranks_train_with_shards_of_shards(tmp_path: Path) -> None:
-    for rank, said in enumerate(job("tp_fsdp2", tmp_path, world=4)):
-        assert said["found"] == pytest.approx(said["expected"], rel=1e-5)
-        assert said["weights_apart"] < 1e-5
-        # The tensor-parallel group of each pair of neighbours, numbered as in the job.
-        assert said["ranks"] == [[rank // 2 * 2, rank // 2 * 2 + 1]]
+@pytest.mark.parametrize(
+    "case", [pytest.param("in_graph", marks=pytest.mark.slow), "in_graph_bucketed"]
+)
+def test_parameters_in_shards_are_gathered_and_reduced_inside_the_graph(
+    case: str, tmp_path: Path
+) -> None:
+    for said in job(case, tmp_path):
+        assert_as_in_eager(said)
+        assert said["graphs"] == 2  # captured whole: one forward, one backward
+        plain = [t for t in said["collectives"] if "coalesced" not in t]
+        assert {t.split(".")[1] for t in plain} == {
+            "all_gather_into_tensor",
+            "reduce_scatter_tensor",
+        }
+        assert said["waits"] == 64  # one for each of 32 parameters in each direction
+        assert said["between"] > 0  # work runs while they are under way
+        assert (len(plain) < 64) == (case == "in_graph_bucketed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["ddp", "fsdp2", "tp_fsdp2", "in_graph"])
+def test_four_ranks_train_as_in_eager_mode(case: str, tmp_path: Path) -> None:
+    for rank, said in enumerate(job(case, tmp_path, world=4)):
+        assert_as_in_eager(said)
+        if case == "tp_fsdp2":
+            # The tensor-parallel group of each pair of neighbours, numbered as in the job.
+            assert said["ranks"] == [[rank // 2 * 2, rank // 2 * 2 + 1]]
 
 
 def test_ranks_that_order_collectives_differently_are_told_instead_of_hanging(
@@ -82,3 +114,27 @@ def test_ranks_that_order_collectives_differently_are_told_instead_of_hanging(
     assert "COL008" in second["error"]
     assert "rank 1: 0: gather of 16 bytes; 1: gather of 8 bytes" in second["error"]
     assert "rank 0: 0: gather of 8 bytes; 1: gather of 16 bytes" in second["error"]
+
+
+@pytest.mark.parametrize("case", ["dies", pytest.param("lags", marks=pytest.mark.slow)])
+def test_a_rank_that_is_gone_or_late_is_torchs_error_with_the_collective_and_the_line(
+    case: str, tmp_path: Path
+) -> None:
+    (said,) = job(case, tmp_path)
+    assert "RuntimeError" in said["kinds"]  # torch's own, and its words as they are
+    assert said["words"]
+    (note,) = said["notes"]
+    line = next(
+        number
+        for number, text in enumerate(WORKER.read_text().splitlines(), 1)
+        if "# the user's line" in text
+    )
+    assert "_c10d_functional.all_reduce.default in group '0' of ranks (0, 1)" in note
+    assert f"distributed_worker.py:{line}" in note
+
+
+def test_a_message_of_several_tensors_is_sent_in_parts(tmp_path: Path) -> None:
+    for said in job("parts", tmp_path):
+        assert said["apart"] < 1e-4
+        assert len(said["parts"]) > 1
+        assert sum(said["parts"]) == 4

@@ -22,14 +22,14 @@ from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.program import Program
 from treadle.ir.spec import Stage
-from treadle.schedule.overlap.bucketing import bucket_collectives
+from treadle.schedule.overlap.bucketing import with_buckets
 from treadle.schedule.overlap.by_model import budget_of
 from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import PASSES
 from treadle.schedule.pipeline import run_pipeline
 
 ORDER = PASSES["order-collectives"]
-BUCKET = Pass("bucket-collectives", bucket_collectives, Stage.GROUPED, moves_collectives=True)
+BUCKET = Pass("bucket-collectives", with_buckets, Stage.GROUPED, moves_collectives=True)
 
 
 def peak(program: Program) -> int:

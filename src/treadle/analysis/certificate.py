@@ -45,17 +45,54 @@ def certify(
     change places: a pass that does it must do the same on every rank.
     """
     place = {op.name: k for k, op in enumerate(after.leaves)}
+    parts = Parts(before)
     for k, op in enumerate(after.leaves):
         if isinstance(op, Nest):
             place.update(dict.fromkeys(op.runs, k))
         elif isinstance(op, Collective):
             place.update(dict.fromkeys(op.sent_together, k))
-    order = _order_kept(before, place, collectives_may_move)
-    return [*order, *_values_kept(before, after, place)]
+            if op.part_of:
+                parts.add(k, op)
+                place[op.part_of] = k
+    order = _order_kept(before, place, parts, collectives_may_move)
+    return [*order, *parts.lost(), *_values_kept(before, after, place)]
+
+
+class Parts:
+    """Where the parts of collectives that are sent in several stand."""
+
+    def __init__(self, before: Program) -> None:
+        self.before = before
+        self.found: dict[str, list[tuple[int, frozenset[str]]]] = {}
+        """By the name of the whole: the position of each part and the storages it touches."""
+
+    def add(self, position: int, op: Collective) -> None:
+        """Note one part."""
+        storages = frozenset([self.before.storage_of(n) for n in effects(op).touched])
+        self.found.setdefault(op.part_of, []).append((position, storages))
+
+    def positions(self, name: str, other: str, place: int) -> list[int]:
+        """Where an operation stands for the sake of another: those parts that touch the same."""
+        if name not in self.found:
+            return [place]
+        touched = effects(self.before.op_by_name[other]).touched
+        near = {self.before.storage_of(n) for n in touched}
+        return [k for k, storages in self.found[name] if storages & near] or [
+            k for k, _ in self.found[name]
+        ]
+
+    def lost(self) -> Iterator[Violation]:
+        """CERT002: parts of a collective together touch all that it touched."""
+        for name, parts in self.found.items():
+            op = self.before.op_by_name.get(name)
+            there = {storage for _, storages in parts for storage in storages}
+            for n in effects(op).touched if op is not None else ():
+                if self.before.storage_of(n) not in there:
+                    yield Violation("CERT002", f"no part of it sends or receives {n}", name)
 
 
 def _order_kept(
-    before: Program, place: dict[str, int], collectives_may_move: bool
+    before: Program, place: dict[str, int], parts: Parts, collectives_may_move: bool
 ) -> Iterator[Violation]:
     """CERT001: of two dependent operations that are both there, the source still comes first.
 
@@ -76,7 +113,11 @@ def _order_kept(
                 continue
             for source in _still_there(d.source, at, behind):
                 other = at[source]
-                if other is not None and other > stands:
+                if other is None:
+                    continue
+                first = min(parts.positions(name, deps.names[source], stands))
+                last = max(parts.positions(deps.names[source], name, other))
+                if last > first:
                     yield _misplaced(deps, d, source, name)
 
 

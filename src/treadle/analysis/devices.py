@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
-from treadle.core.errors import InputError
-from treadle.core.reading import read_utf8
-from treadle.core.suggest import nearest
+from treadle.analysis.calibration import bad_calibration, calibration_of, changed_table
 from treadle.ir.types import DType
-
-CALIBRATION_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -98,56 +94,19 @@ DEVICES: Mapping[str, Device] = {
 
 def read_calibration(file: str, base: Mapping[str, Device] = DEVICES) -> dict[str, Device]:
     """The device table with the entries of a calibration file put in."""
-    try:
-        data = json.loads(read_utf8(file))
-    except OSError as e:
-        raise _bad(file, "a readable calibration file", e.strerror or str(e)) from None
-    except UnicodeDecodeError:
-        raise _bad(file, "UTF-8 text", "other bytes") from None
-    except (ValueError, RecursionError) as e:
-        line = getattr(e, "lineno", None)
-        raise _bad(file, "JSON", str(getattr(e, "msg", e)), line) from None
-    if not isinstance(data, dict) or data.get("treadle_calibration") != CALIBRATION_VERSION:
-        wanted = f'an object with "treadle_calibration": {CALIBRATION_VERSION}'
-        raise _bad(file, wanted, "something else")
+    data = calibration_of(file)
     # A file may be about links and collectives alone (see `analysis/comm/hardware`).
     entries = data.get("devices", {} if {"hardware", "collectives"} & data.keys() else None)
-    if not isinstance(entries, dict):
-        raise _bad(file, 'an object under "devices"', type(entries).__name__)
-    table = dict(base)
-    for name, entry in entries.items():
-        table[name] = _calibrated(file, name, entry, table)
-    return table
+    return changed_table(file, "device", entries, base, _checked)
 
 
-def _calibrated(file: str, name: str, entry: object, table: Mapping[str, Device]) -> Device:
-    if not isinstance(entry, dict):
-        raise _bad(file, f'an object for device "{name}"', type(entry).__name__)
-    like = entry.get("like", name)
-    if like not in table:
-        known = ", ".join(sorted(table))
-        raise _bad(file, f'"like" with one of {known} for device "{name}"', repr(like))
-    numbers = {f.name: f.type for f in fields(Device) if f.name != "name"}
-    changes: dict[str, float] = {}
-    for key, value in entry.items():
-        if key == "like":
-            continue
-        if key not in numbers:
-            close = ", ".join(nearest(key, list(numbers))) or ", ".join(numbers)
-            raise _bad(file, f'a field such as {close} in device "{name}"', repr(key))
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 <= value < float("inf")
-        ):
-            raise _bad(file, f'a number of at least 0 for "{key}"', json.dumps(value))
-        changes[key] = int(value) if numbers[key] == "int" else value
-    for key, value in changes.items():
-        if value == 0 and ("gflops" in key or key == "gigabytes_per_second"):
-            raise _bad(file, f'a positive number for "{key}"', "0")
-    made: Device = replace(table[like], name=name, **changes)  # type: ignore[arg-type]
-    return made
-
-
-def _bad(file: str, expected: str, found: str, line: int | None = None) -> InputError:
-    return InputError(file=file, line=line, expected=expected, found=found, code="COST001")
+def _checked(file: str, key: str, kind: object, value: object) -> object:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < float("inf")
+    ):
+        raise bad_calibration(file, f'a number of at least 0 for "{key}"', json.dumps(value))
+    if value == 0 and ("gflops" in key or key == "gigabytes_per_second"):
+        raise bad_calibration(file, f'a positive number for "{key}"', "0")
+    return int(value) if kind == "int" else value

@@ -71,6 +71,23 @@ class ByteCount:
 
 
 @dataclass(frozen=True, slots=True)
+class ByteCountOrAuto(ByteCount):
+    """A number of bytes, or `auto`: whoever needs it finds it."""
+
+    def describe(self) -> str:
+        """Return the forms as a phrase."""
+        return f"auto, or {FORMS}, at least {self.low}"
+
+    def accepts(self, value: object) -> bool:
+        """Return whether `value` is the word or an int in range."""
+        return value == "auto" or (type(value) is int and self.low <= value)
+
+    def parse(self, text: str) -> int | str:  # type: ignore[override]
+        """Return the number of bytes, or the word."""
+        return text if text == "auto" else parse_bytes(text)
+
+
+@dataclass(frozen=True, slots=True)
 class AnyText:
     """Any text that is not empty; `what` says what it stands for."""
 

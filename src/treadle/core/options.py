@@ -17,6 +17,7 @@ from treadle.core.option_values import (
     Allowed,
     AnyText,
     ByteCount,
+    ByteCountOrAuto,
     Flag,
     OneOf,
     RegularExpression,
@@ -139,8 +140,9 @@ class Options:
     comm: str = _option(
         "simple",
         "how collectives are ordered: simple starts them early and waits late, in their order and"
-        " within the peak; model simulates them on `hardware` and looks for the shortest run",
-        OneOf("simple", "model"),
+        " within the peak; model simulates them on `hardware` and looks for the shortest run;"
+        " exact also proves the order of small programs to be the best, with OR-tools",
+        OneOf("simple", "model", "exact"),
         "TREADLE_COMM",
     )
     hardware: str | None = _option(
@@ -156,6 +158,20 @@ class Options:
         "ranks of the job, for predicted communication; unset: all that the hardware has",
         WholeNumber(1, 1 << 20),
         "TREADLE_WORLD",
+    )
+    bucket: int | str | None = _option(
+        None,
+        "send small collectives of a group together, up to so many bytes; auto: of the size that"
+        " simulation finds best on `hardware`; unset: each by itself",
+        ByteCountOrAuto(1),
+        "TREADLE_BUCKET",
+    )
+    split: bool = _option(
+        False,
+        "send large collectives of several tensors in parts, where simulation on `hardware` says"
+        " that this is done sooner",
+        Flag(),
+        "TREADLE_SPLIT",
     )
     host: str = _option(
         "auto",
@@ -209,7 +225,8 @@ class Options:
             if value is None and one.default is None:
                 continue
             allowed = one.metadata["allowed"]
-            if isinstance(allowed, ByteCount) and isinstance(value, str):
+            is_text = isinstance(value, str) and not allowed.accepts(value)
+            if isinstance(allowed, ByteCount) and is_text:
                 value = _bytes_of(one.name, value, one.metadata)
                 object.__setattr__(self, one.name, value)
             if not allowed.accepts(value):

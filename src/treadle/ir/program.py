@@ -126,6 +126,12 @@ class Collective(Call):
         return tuple([str(n.value) for n in names if isinstance(n, Literal)])
 
     @property
+    def part_of(self) -> str:
+        """The collective of which it sends a part; empty if it sends all that it was given."""
+        name = dict(self.attrs).get("part_of")
+        return str(name.value) if isinstance(name, Literal) else ""
+
+    @property
     def rank_group(self) -> RankGroup | None:
         """The group with its ranks; None if they are not known."""
         return RankGroup(self.group, self.ranks) if self.ranks else None

@@ -13,7 +13,6 @@ from treadle.core.sizes import parse_bytes
 from treadle.ir.change import devices_of, moved_to
 from treadle.ir.program import Program
 from treadle.lab.files import kind_of
-from treadle.schedule.overlap.bucketing import bucket_collectives, choose_buckets
 from treadle.schedule.pipeline import given_peak
 
 
@@ -36,7 +35,9 @@ def options_for(text: str, policy: str | None = None, accounting: str | None = N
 
 def add_comm_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments by which commands are told of collectives and the machine they run on."""
-    parser.add_argument("--comm", choices=("simple", "model"), help="how collectives are ordered")
+    parser.add_argument(
+        "--comm", choices=("simple", "model", "exact"), help="how collectives are ordered"
+    )
     parser.add_argument(
         "--hardware", metavar="H", help="machines that ranks run on: h100-8, a100-8x16 ..."
     )
@@ -48,16 +49,17 @@ def comm_changes(args: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def in_buckets(program: Program, ctx: Ctx, size: str) -> Program:
-    """The program with small collectives sent together: up to a size, or as simulation says."""
-    if size == "auto":
-        return choose_buckets(program, ctx)
+def message_changes(args: argparse.Namespace) -> dict[str, object]:
+    """What the command line says of messages, sent together or in parts, as options."""
+    size = args.bucket
+    split: dict[str, object] = {"split": True} if args.split else {}
+    if not size:
+        return split
     try:
-        cap = parse_bytes(size)
+        return split | {"bucket": "auto" if size == "auto" else parse_bytes(size)}
     except ValueError:
         message = f"--bucket cannot be '{size}': expected auto or bytes such as 25MiB"
         raise UsageError(message, code="OPT002") from None
-    return bucket_collectives(program, ctx, cap)
 
 
 GPU = "cuda:0"

@@ -26,7 +26,7 @@ from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.certificate import border_changes, certify, loosened
 from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
-from treadle.core.errors import SpecError, TreadleError, Violation
+from treadle.core.errors import InputError, SpecError, TreadleError, UsageError, Violation
 from treadle.core.journal import decision_line
 from treadle.core.journal_schema import LEVEL_OF_AGREEMENT, LEVEL_OF_REFUSAL
 from treadle.core.options import Options
@@ -75,6 +75,8 @@ def _run_one(
         new = step.run(program, ctx)
         if not isinstance(new, Program):
             raise TypeError(f"it returned {type(new).__name__}, not a Program")
+    except (UsageError, InputError):
+        raise  # an option or a calibration file is wrong, not the pass
     except Exception as e:  # a bug in a pass must not lose the program that shows it
         raise _failed("PIPE002", number, step, program, program, ctx, passes, [], e) from e
     seconds = time.perf_counter() - start

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.analysis.comm.cost import CollectiveCosts, CollectiveKind, kind_of_collective
+from treadle.analysis.comm.cost import CollectiveCosts
 from treadle.analysis.comm.hardware import HARDWARE, hardware_named, read_hardware
+from treadle.analysis.comm.kinds import CollectiveKind, kind_of_collective
 from treadle.analysis.comm.measured import MeasuredTimes, measured_in_trace, read_measured
 from treadle.core.errors import InputError, UsageError
 from treadle.ir.ranks import RankGroup, show_ranks
@@ -153,3 +154,39 @@ def test_a_trace_of_the_profiler_is_measured_times(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(InputError, match="traceEvents"):
         measured_in_trace(str(file))
+
+
+def test_launches_in_a_trace_are_not_taken_for_collectives(tmp_path: Path) -> None:
+    about = {
+        "Collective name": "allreduce",
+        "Group size": 8,
+        "dtype": "Float",
+        "In msg nelems": 100,
+    }
+    launch = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "dur": 3, "args": about}
+    kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel", "dur": 70, "args": about}
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": [launch, kernel]}))
+    assert measured_in_trace(str(file)) == MeasuredTimes({("all_reduce", 8): ((400, 70.0),)})
+
+
+def test_what_gloo_ran_is_measured_by_the_calls_that_began_it(tmp_path: Path) -> None:
+    def begun(name: str, ts: float, shape: list[int], *numbers: str) -> dict[str, object]:
+        about = {"Input type": ["float"], "Input Dims": [shape], "Concrete Inputs": ["", *numbers]}
+        return {"name": f"_c10d_functional::{name}", "ts": ts, "dur": 1, "args": about}
+
+    events = [
+        begun("all_gather_into_tensor", 1, [4, 8], "2", ""),
+        {"name": "gloo:all_gather", "ts": 2, "dur": 50, "args": {}},
+        {"name": "_c10d_functional::wait_tensor", "ts": 3, "dur": 40, "args": {}},
+        begun("all_reduce", 60, [10]),
+        {"name": "gloo:all_reduce", "ts": 61, "dur": 7, "args": {}},
+    ]
+    file = tmp_path / "trace.json"
+    data = {"traceEvents": events, "distributedInfo": {"world_size": 4}}
+    file.write_text(json.dumps(data))
+    found = measured_in_trace(str(file))
+    assert found.rows == {("all_gather", 2): ((256, 50.0),), ("all_reduce", 4): ((40, 7.0),)}
+    # One more run of gloo's, and nobody can tell which call began which.
+    file.write_text(json.dumps({**data, "traceEvents": [*events, events[1]]}))
+    assert measured_in_trace(str(file)).rows == {}

@@ -10,7 +10,7 @@ import pytest
 
 from treadle.analysis.comm.bounds import bound_of, interrupted_makespan
 from treadle.analysis.comm.simulate import simulate, what_limits
-from treadle.analysis.comm.tasks import Task, TaskGraph, TaskKind, task_graph
+from treadle.analysis.comm.tasks import MeasuredTask, Task, TaskGraph, TaskKind, task_graph
 from treadle.analysis.cost import Roofline
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Collective, Program
@@ -142,3 +142,12 @@ def test_a_program_becomes_tasks_with_its_waits_joined() -> None:
     assert [t.kind for t in found.tasks] == [SENT, WAIT]
     assert found.tasks[1].of == 0
     assert found.before[1] == (0,)
+
+
+def test_measured_tasks_take_their_time_and_launches_occupy_the_stream() -> None:
+    measured = {"c": MeasuredTask(10.0, launch_us=2.0), "a": MeasuredTask(4.0)}
+    found = HIDDEN.with_times(measured)
+    run = simulate(found)
+    assert (run.end[0], run.begin[1], run.end[1]) == (4.0, 6.0, 16.0)
+    assert run.begin[2] == 6.0  # the next kernel runs once the launch is over
+    assert simulate(HIDDEN.with_times({})) == simulate(HIDDEN)

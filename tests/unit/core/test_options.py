@@ -22,6 +22,8 @@ VARIABLES = {
     "TREADLE_COMM": ("comm", "model", "model"),
     "TREADLE_HARDWARE": ("hardware", "h100-8x4", "h100-8x4"),
     "TREADLE_WORLD": ("world", "64", 64),
+    "TREADLE_BUCKET": ("bucket", "25MiB", 25 << 20),
+    "TREADLE_SPLIT": ("split", "1", True),
     "TREADLE_ACCOUNTING": ("accounting", "inductor", "inductor"),
     "TREADLE_STRICT": ("strict", "1", True),
     "TREADLE_NUMERICS": ("numerics", "exact", "exact"),
@@ -53,6 +55,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "comm": "simple",
         "hardware": None,
         "world": None,
+        "bucket": None,
+        "split": False,
         "memory_limit": None,
         "report": None,
         "explain": False,
@@ -208,3 +212,13 @@ def test_what_is_no_byte_count_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(UsageError, match=r"OPT002.*memory_limit") as caught:
         Options.make(memory_limit=text)
     assert "such as 4096, 64kB or 16MiB" in str(caught.value)
+
+
+def test_a_size_that_may_be_found_is_a_word_or_bytes() -> None:
+    assert Options.make(bucket="auto").bucket == "auto"
+    assert Options.from_env({"TREADLE_BUCKET": "auto"}).bucket == "auto"
+    assert Options.make(bucket="2MiB").bucket == 2 << 20
+    for bad in (0, "much", True):
+        with pytest.raises(UsageError, match="bucket cannot be") as caught:
+            Options.make(bucket=bad)
+        assert "auto, or" in str(caught.value)

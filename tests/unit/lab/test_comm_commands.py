@@ -10,6 +10,7 @@ import pytest
 from treadle.ir.text import parse_program, show_program
 from treadle.lab.cli import main
 from treadle.lab.demo_program import demo_program
+from treadle.schedule.overlap import exact
 from treadle.testing.fsdp_programs import fsdp_program
 
 
@@ -126,3 +127,22 @@ def test_what_cannot_be_simulated_is_one_line(
     ):
         assert main(words) == 2
         assert code in capsys.readouterr().err
+
+
+def test_what_a_pass_is_asked_for_wrongly_is_bad_usage_and_leaves_no_reproducer(
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exact, "is_available", lambda: False)
+    monkeypatch.setattr(exact, "LARGEST_EXACT", 1000)
+    for words, code in (
+        (["--comm", "model", "--hardware", "h1000-8"], "COL007"),
+        (["--comm", "exact", "--hardware", "h100-8"], "COL010"),
+        (["--bucket", "auto", "--hardware", "h1000-8"], "COL007"),
+    ):
+        assert main(["schedule", file, *words]) == 2
+        assert code in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["fsdp.txt"]

@@ -23,7 +23,7 @@ from treadle.ir.spec import verify
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps, steps_of
 from treadle.schedule.overlap.agreement import CollectiveOrder, RankOrderError, collective_order
-from treadle.schedule.overlap.bucketing import bucket_collectives, choose_buckets, find_buckets
+from treadle.schedule.overlap.bucketing import choose_buckets, find_buckets, with_buckets
 from treadle.schedule.overlap.dead import dead_collectives
 from treadle.schedule.overlap.list_schedule import Limits
 from treadle.schedule.overlap.search import FoundOverlap, find_overlap
@@ -249,7 +249,7 @@ def test_small_collectives_are_sent_together_under_the_cap() -> None:
     for b in buckets:
         members = [program.ops[m] for m in b.members]
         assert len({(m.target, m.group) for m in members if isinstance(m, Collective)}) == 1
-    joined = bucket_collectives(program, ctx, cap)
+    joined = with_buckets(program, ctx, cap)
     verify(joined)
     assert [e["code"] for e in journal.events("verdict")] == ["COL006"] * len(buckets)
     machine = machine_of(program, options)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from treadle.analysis.comm.tasks import TaskGraph, TaskKind
+from treadle.analysis.comm.tasks import TaskGraph, TaskKind, first_come_order
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,8 @@ def _tails(graph: TaskGraph) -> list[float]:
 
 def in_order(graph: TaskGraph) -> list[int]:
     """The tasks, each after those it must follow; the given order where it does that."""
-    waiting = [len(row) for row in graph.before]
-    after = graph.after()
-    ready = [k for k, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        k = heapq.heappop(ready)
-        order.append(k)
-        for other in after[k]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                heapq.heappush(ready, other)
-    assert len(order) == len(graph.tasks), "tasks wait for each other in a ring"
+    order = first_come_order(dict(enumerate(graph.before)))
+    assert order is not None, "tasks wait for each other in a ring"
     return order
 
 

@@ -8,12 +8,12 @@ given. Measured times (see `measured`) take the place of the model where there a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 
 from treadle.analysis.comm.hardware import Hardware
+from treadle.analysis.comm.kinds import CollectiveKind
 from treadle.analysis.comm.measured import MeasuredTimes
 from treadle.analysis.comm.protocols import (
     GENERATIONS,
@@ -27,39 +27,6 @@ from treadle.analysis.comm.protocols import (
     tree_share,
 )
 from treadle.ir.ranks import RankGroup
-
-
-class CollectiveKind(Enum):
-    """What a collective does with its message."""
-
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_REDUCE = "all_reduce"
-    ALL_TO_ALL = "all_to_all"
-    BROADCAST = "broadcast"
-    POINT_TO_POINT = "point_to_point"
-
-
-# Longer names first: an all_gather is no gather of anything else.
-_WORDS: Mapping[str, CollectiveKind] = {
-    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
-    "all_gather": CollectiveKind.ALL_GATHER,
-    "allgather": CollectiveKind.ALL_GATHER,
-    "all_reduce": CollectiveKind.ALL_REDUCE,
-    "allreduce": CollectiveKind.ALL_REDUCE,
-    "all_to_all": CollectiveKind.ALL_TO_ALL,
-    "alltoall": CollectiveKind.ALL_TO_ALL,
-    "broadcast": CollectiveKind.BROADCAST,
-    "send": CollectiveKind.POINT_TO_POINT,
-    "recv": CollectiveKind.POINT_TO_POINT,
-    "permute": CollectiveKind.POINT_TO_POINT,
-}
-
-
-def kind_of_collective(target: str) -> CollectiveKind:
-    """The kind by the name of what is called; what is not known is costed as an all-reduce."""
-    plain = target.lower().replace("-", "_")
-    return next((kind for word, kind in _WORDS.items() if word in plain), CollectiveKind.ALL_REDUCE)
 
 
 def hops(kind: CollectiveKind, ranks: int) -> int:

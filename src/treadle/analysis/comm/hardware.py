@@ -3,7 +3,7 @@
     HARDWARE["h100-8"]       one node of eight H100 on NVLink; more nodes if the job has more ranks
     HARDWARE["h100-8x16"]    sixteen such nodes: 128 ranks unless another world is named
 
-A calibration file (see `analysis/devices`) may describe others or change these:
+A calibration file (see `analysis/calibration`) may describe others or change these:
 
     {"treadle_calibration": 1,
      "hardware": {"ours": {"like": "h100-8", "ranks_per_node": 4, "compute_slowdown": 0.08,
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from treadle.analysis.calibration import bad_calibration, calibration_of, changed_table
 from treadle.analysis.comm.protocols import GENERATIONS
-from treadle.core.errors import InputError, UsageError
-from treadle.core.reading import read_utf8
-from treadle.core.suggest import nearest, suggestion_notes
+from treadle.core.errors import UsageError
+from treadle.core.suggest import suggestion_notes
 from treadle.ir.ranks import RankGroup
 
 
@@ -110,49 +110,7 @@ def hardware_named(name: str, table: Mapping[str, Hardware] = HARDWARE) -> Hardw
 def read_hardware(file: str, base: Mapping[str, Hardware] = HARDWARE) -> dict[str, Hardware]:
     """The table of machines with the entries of a calibration file put in."""
     entries = calibration_of(file).get("hardware", {})
-    if not isinstance(entries, dict):
-        raise bad_calibration(file, 'an object under "hardware"', type(entries).__name__)
-    table = dict(base)
-    for name, entry in entries.items():
-        table[name] = _calibrated(file, name, entry, table)
-    return table
-
-
-def calibration_of(file: str) -> dict[str, object]:
-    """What a calibration file says, as plain data; an InputError if it is none."""
-    try:
-        data = json.loads(read_utf8(file))
-    except OSError as e:
-        raise bad_calibration(file, "a readable calibration file", e.strerror or str(e)) from None
-    except UnicodeDecodeError:
-        raise bad_calibration(file, "UTF-8 text", "other bytes") from None
-    except (ValueError, RecursionError) as e:
-        line = getattr(e, "lineno", None)
-        raise bad_calibration(file, "JSON", str(getattr(e, "msg", e)), line) from None
-    if not isinstance(data, dict) or data.get("treadle_calibration") != 1:
-        raise bad_calibration(file, 'an object with "treadle_calibration": 1', "something else")
-    return data
-
-
-def _calibrated(file: str, name: str, entry: object, table: Mapping[str, Hardware]) -> Hardware:
-    if not isinstance(entry, dict):
-        raise bad_calibration(file, f'an object for hardware "{name}"', type(entry).__name__)
-    like = entry.get("like", name)
-    if like not in table:
-        known = ", ".join(sorted(table))
-        found = json.dumps(like)
-        raise bad_calibration(file, f'"like" with one of {known} for hardware "{name}"', found)
-    kinds = {f.name: f.type for f in fields(Hardware) if f.name != "name"}
-    changes: dict[str, object] = {}
-    for key, value in entry.items():
-        if key == "like":
-            continue
-        if key not in kinds:
-            close = ", ".join(nearest(key, list(kinds))) or ", ".join(kinds)
-            raise bad_calibration(file, f'a field such as {close} in "{name}"', repr(key))
-        changes[key] = _checked(file, key, kinds[key], value)
-    made: Hardware = replace(table[like], name=name, **changes)  # type: ignore[arg-type]
-    return made
+    return changed_table(file, "hardware", entries, base, _checked)
 
 
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -180,8 +138,3 @@ def _checked(file: str, key: str, kind: object, value: object) -> object:
         what = "a number of at least 0" if may_be_nothing else what
         raise bad_calibration(file, f'{what} for "{key}"', json.dumps(value))
     return int(value) if kind == "int" else float(value)
-
-
-def bad_calibration(file: str, expected: str, found: str, line: int | None = None) -> InputError:
-    """The one error of a calibration file that cannot be used."""
-    return InputError(file=file, line=line, expected=expected, found=found, code="COST001")

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
-from treadle.analysis.comm.hardware import bad_calibration, calibration_of
+from treadle.analysis.calibration import bad_calibration, calibration_of
+from treadle.analysis.comm.kinds import CollectiveKind, named_kind
 from treadle.core.reading import read_text
 
-KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "point_to_point")
+KINDS = tuple([kind.value for kind in CollectiveKind])
 
 
 class MeasuredCollective(NamedTuple):
@@ -95,16 +97,7 @@ ELEMENT_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """How torch's profiler calls element types."""
 
-TRACED: Mapping[str, str] = {
-    "all_gather": "all_gather",
-    "allgather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_reduce": "all_reduce",
-    "allreduce": "all_reduce",
-    "all_to_all": "all_to_all",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-}
+FUNCTIONAL = "_c10d_functional::"
 
 
 def measured_in_trace(file: str) -> MeasuredTimes:
@@ -117,7 +110,56 @@ def measured_in_trace(file: str) -> MeasuredTimes:
     if not isinstance(events, list):
         raise bad_calibration(file, 'a trace with "traceEvents"', type(data).__name__)
     found = [one for event in events if (one := _traced(event)) is not None]
-    return MeasuredTimes.of(found)
+    about = data.get("distributedInfo") if isinstance(data, dict) else None
+    world = about.get("world_size") if isinstance(about, dict) else None
+    return MeasuredTimes.of([*found, *_traced_gloo(events, world)])
+
+
+def _traced_gloo(events: list[Any], world: object) -> Iterator[MeasuredCollective]:
+    """What gloo ran: its events say how long, the calls that began them say what.
+
+    They follow each other in the same order. Shapes must have been recorded.
+    """
+    spans = [e for e in events if isinstance(e, dict) and isinstance(e.get("dur"), int | float)]
+    spans = sorted((e for e in spans if "ts" in e), key=lambda e: float(e["ts"]))
+    begun = [e for e in spans if _is_begin(str(e.get("name")))]
+    runs = [e for e in spans if str(e.get("name")).startswith("gloo:")]
+    if len(begun) != len(runs):
+        return  # others than functional collectives are among them: nobody can tell which
+    for call, run in zip(begun, runs, strict=True):
+        about = call.get("args")
+        name = str(call["name"]).removeprefix(FUNCTIONAL)
+        kind = named_kind(name)
+        if kind is None or not isinstance(about, dict):
+            continue
+        size, ranks = _first_tensor_bytes(about), _ranks(about, world)
+        if size and ranks:
+            whole = size * ranks if kind is CollectiveKind.ALL_GATHER else size
+            yield MeasuredCollective(kind.value, ranks, whole, float(run["dur"]))
+
+
+def _is_begin(name: str) -> bool:
+    return name.startswith(FUNCTIONAL) and not name.endswith("wait_tensor")
+
+
+def _first_tensor_bytes(about: dict[str, Any]) -> int:
+    """The bytes of what is sent; 0 if the event does not say."""
+    types, shapes = about.get("Input type"), about.get("Input Dims")
+    if not (isinstance(types, list) and isinstance(shapes, list) and types and shapes):
+        return 0
+    element, shape = str(types[0]).lower(), shapes[0]
+    if element not in ELEMENT_BYTES or not isinstance(shape, list):
+        return 0
+    return prod(shape) * ELEMENT_BYTES[element] if all(type(n) is int for n in shape) else 0
+
+
+def _ranks(about: dict[str, Any], world: object) -> int:
+    """The size of the group, which gathers and scatters are told; else the job's."""
+    given = about.get("Concrete Inputs")
+    numbers = [str(n) for n in given if str(n).isdecimal()] if isinstance(given, list) else []
+    if numbers:
+        return int(numbers[0])
+    return world if isinstance(world, int) else 0
 
 
 def _traced(event: Any) -> MeasuredCollective | None:
@@ -125,8 +167,9 @@ def _traced(event: Any) -> MeasuredCollective | None:
     about = event.get("args") if isinstance(event, dict) else None
     if not isinstance(about, dict) or not isinstance(event.get("dur"), int | float):
         return None
-    name = str(about.get("Collective name", "")).lower().lstrip("_")
-    kind = next((k for word, k in TRACED.items() if word in name), None)
+    if event.get("cat") in ("cpu_op", "user_annotation"):
+        return None  # how long the launch took, not the collective
+    kind = named_kind(str(about.get("Collective name", "")))
     ranks, element = about.get("Group size"), str(about.get("dtype", "")).lower()
     numbers = [about.get("In msg nelems"), about.get("Out msg nelems")]
     if kind is None or not isinstance(ranks, int) or element not in ELEMENT_BYTES:
@@ -136,5 +179,5 @@ def _traced(event: Any) -> MeasuredCollective | None:
         return None
     # The whole message is the larger side of a gather and of a scatter.
     return MeasuredCollective(
-        kind, ranks, max(elements) * ELEMENT_BYTES[element], float(event["dur"])
+        kind.value, ranks, max(elements) * ELEMENT_BYTES[element], float(event["dur"])
     )

@@ -1,7 +1,8 @@
 """When every task runs if they are launched in a given order, and what communication is exposed.
 
 Streams run what they are given in order; a collective begins when what was launched before it on
-its stream is done and its channel is free. A launch costs nothing here: queues are never empty.
+its stream is done and its channel is free. A launch costs nothing here, for queues are never empty,
+unless it was measured (`Task.launch_us`).
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ class _Queues:
             others = (s for s in self.graph.before[k] if self._joins(s, task))
             ready = max([ready, *[self.end[s] for s in others]])
         if task.kind is TaskKind.COLLECTIVE:
+            if task.launch_us:
+                ready += task.launch_us
+                self.streams[task.stream] = ready
             begin = max(ready, self.channels.get(task.channel, 0.0))
             end = begin + task.us
             self.channels[task.channel] = end
@@ -140,7 +144,7 @@ class Exposed:
     collective: str
     us: float
     limit: str
-    """channel, operand, launch or latency"""
+    """channel, operand or launch"""
     by: str
     """The task that makes it late, in words."""
 

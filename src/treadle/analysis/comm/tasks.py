@@ -10,11 +10,14 @@ There is one channel for each group and kind of link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import heapq
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
-from treadle.analysis.comm.cost import CollectiveCosts, CollectiveKind, kind_of_collective
+from treadle.analysis.comm.cost import CollectiveCosts
+from treadle.analysis.comm.kinds import CollectiveKind, kind_of_collective
 from treadle.analysis.deps import COLLECTIVES, dependences
 from treadle.core.costs import CostModel
 from treadle.ir.effects import effects
@@ -58,6 +61,15 @@ class Task:
     latency_us: float = 0.0
     """Of a collective: the part that no bandwidth would save."""
     what: str = ""
+    launch_us: float = 0.0
+    """Of a collective: how long its stream is busy beginning it, where that was measured."""
+
+
+class MeasuredTask(NamedTuple):
+    """How long a task took in a run."""
+
+    us: float
+    launch_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,14 @@ class TaskGraph:
                 found[source].append(k)
         return found
 
+    def with_times(self, measured: Mapping[str, MeasuredTask]) -> TaskGraph:
+        """The same tasks, those with these names taking the time that was measured."""
+        tasks = []
+        for task in self.tasks:
+            known = measured.get(task.name, MeasuredTask(task.us, task.launch_us))
+            tasks.append(replace(task, us=known.us, launch_us=known.launch_us))
+        return replace(self, tasks=tuple(tasks))
+
     def with_order_kept(self) -> TaskGraph:
         """The same tasks, with the order of collectives of a group among what must be followed."""
         extra: dict[int, list[int]] = {}
@@ -98,6 +118,30 @@ class TaskGraph:
         rows = [(*row, *extra.get(k, ())) for k, row in enumerate(self.before)]
         before = tuple([tuple(dict.fromkeys(row)) for row in rows])
         return TaskGraph(self.tasks, before, self.kept, self.slowdown)
+
+
+def first_come_order(before: Mapping[int, Collection[int]]) -> list[int] | None:
+    """All numbers, each after those it must follow, the least first of those that can come.
+
+    None if some follow each other in a ring.
+    """
+    after: dict[int, list[int]] = {k: [] for k in before}
+    waiting = {}
+    for k, row in before.items():
+        waiting[k] = len(row)
+        for source in row:
+            after[source].append(k)
+    ready = [k for k, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        k = heapq.heappop(ready)
+        order.append(k)
+        for other in after[k]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                heapq.heappush(ready, other)
+    return order if len(order) == len(before) else None
 
 
 def message_bytes(program: Program, op: Collective) -> int:

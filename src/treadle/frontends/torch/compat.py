@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -19,6 +20,8 @@ OVERLAPS = 1
 """torch's word for a tensor whose elements certainly share places."""
 LATER = ("prims.fma.default",)
 """Overloads that are there only once torch has loaded its own compiler, as for optimizers."""
+DISTRIBUTED = os.path.join(os.path.dirname(torch.__file__), "distributed", "")
+"""Where torch keeps what sends tensors to other ranks, which are not the user's lines."""
 SHOW_INPUTS = ("is_input", "alias_of_input")
 """What AOTAutograd calls results that are inputs or views of them."""
 

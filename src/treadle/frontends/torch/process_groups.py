@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch.distributed as dist
 
 from treadle.ir.program import Program
 from treadle.schedule.overlap.agreement import CollectiveOrder, collective_order
+
+log = logging.getLogger(__name__)
 
 
 def ranks_of_group(name: str) -> tuple[int, ...]:
@@ -39,14 +42,16 @@ def agree_on_order(program: Program) -> None:
 
 
 def _first_written(key: str, rank: int, text: str) -> tuple[int, str] | None:
-    """Who wrote under a key first, and what; None where the job's store cannot tell."""
+    """Who wrote under a key first, and what; None, and a line in the log, if nobody can tell."""
     own: Any = dist.distributed_c10d
     try:
         store = own._get_default_store()
         # The same graph compiled again is another question: options may have changed in between.
         number = store.add(f"{key}/asked by {rank}", 1)
         found = store.compare_set(f"{key}/{number}", "", f"{rank} {text}").decode()
-    except (AttributeError, NotImplementedError, RuntimeError, ValueError):
+    except (AttributeError, NotImplementedError, RuntimeError, ValueError) as e:
+        why = str(e).splitlines()[0] if str(e) else type(e).__name__
+        log.warning("ranks cannot compare the order of their collectives: %s", why)
         return None
     who, _, theirs = found.partition(" ")
     return (int(who), theirs) if who.isdecimal() else None

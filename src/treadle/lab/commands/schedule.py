@@ -31,12 +31,12 @@ from treadle.lab.scheduling import (
     add_comm_arguments,
     comm_changes,
     context_for,
-    in_buckets,
+    message_changes,
     options_for,
 )
 from treadle.page.verdicts import refusals_in, traded_in
 from treadle.schedule.partition import partitions, with_fewest_partitions
-from treadle.schedule.passes import KERNELS, PIPELINE
+from treadle.schedule.passes import KERNELS, PIPELINE, message_passes
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import Schedule, replay, schedule_of
@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bucket", metavar="BYTES", help="send small collectives together, up to BYTES, or auto"
     )
+    parser.add_argument(
+        "--split", action="store_true", help="send large collectives of several tensors in parts"
+    )
     parser.add_argument("--trace", metavar="OUT", help="write lanes before and after as a trace")
     parser.add_argument(
         "--accounting",
@@ -74,13 +77,14 @@ def run(args: argparse.Namespace) -> int:
     paths = {"-o": args.out, "--save": args.save, "--journal": args.journal, "--trace": args.trace}
     read = [*loaded.inputs, *([args.replay] if args.replay else [])]
     outputs = Outputs(paths, read, args.force)
-    options = options_for(loaded.text, args.policy, args.accounting).with_(**comm_changes(args))
+    options = options_for(loaded.text, args.policy, args.accounting).with_(
+        **comm_changes(args), **message_changes(args)
+    )
     # A dump comes with the peer's groups: they are what to beat, not where to start.
     program = unpacked(given) if loaded.is_dump else given
     ctx = context_for(program, options, given)
     start = time.perf_counter()
-    if args.bucket:
-        program = in_buckets(program, ctx, args.bucket)
+    program = run_pipeline(program, ctx, message_passes(options))
     if args.replay:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
     else:
@@ -128,7 +132,9 @@ def _communication(
     args: argparse.Namespace, parts: dict[str, Program], options: Options, outputs: Outputs
 ) -> dict[str, object]:
     """Predicted communication before and after, if it was asked for and there is any."""
-    asked = args.comm or args.hardware or args.world or args.bucket or args.trace
+    asked = (
+        args.comm or args.hardware or args.world or options.bucket or options.split or args.trace
+    )
     if not asked or not has_collectives(parts["before"]):
         return {}
     machine = machine_of(parts["before"], options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 
 from treadle.index import Symbol
 from treadle.ir.effects import effects
-from treadle.ir.program import Call, Ref
+from treadle.ir.program import Call, Collective, Ref
+from treadle.ir.ranks import show_ranks
 from treadle.ir.types import Layout
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import lies, reinterpret, storage_key
@@ -33,8 +35,11 @@ class BoundCalls:
         signature: Signature,
         tensors: TensorMemory,
         values: Mapping[Symbol, int],
+        places: Callable[[str], Sequence[str]] = lambda operation: (),
     ) -> None:
         self.shape, self.signature, self.tensors, self.values = shape, signature, tensors, values
+        self.places = places
+        """The user's places behind an operation."""
         self.broken: set[str] = set()
         """Results that were not what their operator had promised."""
 
@@ -104,7 +109,9 @@ class BoundCalls:
 
         def begin(memory: RunMemory) -> None:
             given = [fill(memory) for fill in args]
-            made = function(*given, **{key: fill(memory) for key, fill in kwargs.items()})
+            named = {key: fill(memory) for key, fill in kwargs.items()}
+            with self._named(op.name, "begun"):
+                made = function(*given, **named)
             several = (made,) if is_single else made
             for position, name in results:
                 memory.pending[name] = several[position]
@@ -116,25 +123,44 @@ class BoundCalls:
         name, functions = step.storage, self._waits
         if step.event is None:
             return lambda memory: None
-        wait = functions[step.event]
+        operation, wait = functions[step.event]
 
         def wait_for(memory: RunMemory) -> None:
             if name in memory.pending:
-                self.adopt(memory, name, wait(memory.pending.pop(name)), set())
+                with self._named(operation, "waited for"):
+                    arrived = wait(memory.pending.pop(name))
+                self.adopt(memory, name, arrived, set())
             else:
-                wait(memory.tensors[name])  # it was changed in place
+                with self._named(operation, "waited for"):
+                    wait(memory.tensors[name])  # it was changed in place
 
         return wait_for
 
+    @contextmanager
+    def _named(self, operation: str, what: str) -> Iterator[None]:
+        """Let torch's error through, with a note that names the collective and the user's line."""
+        try:
+            yield
+        except Exception as e:
+            op = self.shape.program.op_by_name[operation]
+            group = ""
+            if isinstance(op, Collective):
+                ranks = f" of ranks {show_ranks(op.ranks)}" if op.ranks else ""
+                group = f", {op.target} in group '{op.group}'{ranks},"
+            lines = "; ".join(self.places(operation))
+            where = f"; your line: {lines}" if lines else ""
+            e.add_note(f"while collective '{operation}'{group} was {what}{where}")
+            raise
+
     @cached_property
-    def _waits(self) -> dict[str, Callable[[Any], Any]]:
-        """How to wait for each event."""
+    def _waits(self) -> dict[str, tuple[str, Callable[[Any], Any]]]:
+        """The collective behind each event, and how to wait for it."""
         found = {}
         for step in self.shape.steps:
             if isinstance(step, CallStep) and step.event is not None:
                 wait = self.signature.calls[step.operation].wait
                 assert wait is not None, f"nobody knows how to wait for '{step.operation}'"
-                found[step.event] = wait
+                found[step.event] = step.operation, wait
         return found
 
     # -- results ---------------------------------------------------------------------------

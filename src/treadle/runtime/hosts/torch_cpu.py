@@ -20,6 +20,7 @@ from treadle.core.errors import TreadleError
 from treadle.core.options import Options
 from treadle.index import Symbol, hint
 from treadle.ir.program import Program
+from treadle.ir.run_error import RunError
 from treadle.runtime.device_memory import DeviceMemory
 from treadle.runtime.hosts.cuda_graphs import CudaRecorder
 from treadle.runtime.hosts.numpy import CompiledProgram
@@ -167,6 +168,10 @@ class Runner:
         kind = OutOfRangeError if error.code in OUT_OF_RANGE else RuntimeError
         return kind("\n".join([str(error), *lines]))
 
+    def places(self, operation: str) -> Sequence[str]:
+        """The user's places behind an operation, as far as they are known."""
+        return () if self.blame is None else self.blame(RunError("", operations=[operation]))
+
     @property
     def likely(self) -> LaunchPlan | None:
         """The plan for the likely sizes, once it is made: what others are made like."""
@@ -221,7 +226,9 @@ class Bound:
         self.tensors = TensorMemory(
             self.shape, self.memory, self.layouts, runner.place, runner.signature.is_inference
         )
-        self.calls = BoundCalls(self.shape, runner.signature, self.tensors, self.values)
+        self.calls = BoundCalls(
+            self.shape, runner.signature, self.tensors, self.values, runner.places
+        )
         self.recorded: list[ReplayedSteps] = []
         """The parts of the plan that the device records."""
         self.actions: list[Action] = list(self._parts())

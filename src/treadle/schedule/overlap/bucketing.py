@@ -11,13 +11,12 @@ for what another sends. Nothing is copied: a coalesced call takes a list of tens
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from treadle.analysis.comm.cost import CollectiveKind, kind_of_collective
+from treadle.analysis.comm.kinds import CollectiveKind, kind_of_collective
 from treadle.analysis.comm.machine import CommMachine, machine_of
-from treadle.analysis.comm.tasks import GroupsAtWorld, TaskGraph
+from treadle.analysis.comm.tasks import GroupsAtWorld, TaskGraph, first_come_order
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.verdict import yes
@@ -39,6 +38,8 @@ COALESCED: dict[CollectiveKind, str] = {
     CollectiveKind.ALL_REDUCE: "all_reduce",
 }
 """The kinds that torch has a form for which takes a list, by the name of the plain form."""
+CALL, CONSTANTS = "call", "constants"
+"""Attributes of a call that a host makes: its arguments as text, and those that are no tensors."""
 Alike: TypeAlias = tuple[object, ...]
 
 
@@ -88,7 +89,7 @@ def _cap(machine: CommMachine, groups: GroupsAtWorld, op: Collective) -> int:
 
 def _alike(program: Program, op: Collective) -> Alike | None:
     """What collectives of one bucket have in common; None for one that goes by itself."""
-    kind, of = kind_of_collective(op.target), effects(op)
+    kind, of, said = kind_of_collective(op.target), effects(op), dict(op.attrs)
     plain = COALESCED.get(kind)
     base = op.target.removesuffix(".default").rpartition(".")[2].rstrip("_")
     if plain is None or base.removesuffix("_out") != plain or op.has_side_effects:
@@ -97,8 +98,11 @@ def _alike(program: Program, op: Collective) -> Alike | None:
     types = {program.by_name[n].dtype for n in tensors}
     if len(types) != 1:
         return None
+    if CALL in said and (CONSTANTS not in said or of.mutates or "_out" in base):
+        return None  # bound to a function of the host's, of which only the plain form takes a list
     rest = tuple([None if isinstance(a, Ref) else a for a in op.args])
-    return op.target, op.group, op.ranks, op.device, types.pop(), rest
+    same = said.get(CONSTANTS)
+    return op.target, op.group, op.ranks, op.device, types.pop(), rest, same
 
 
 def _ancestors(graph: TaskGraph) -> list[int]:
@@ -135,28 +139,10 @@ def merged_order(graph: TaskGraph, buckets: list[Bucket]) -> list[int] | None:
         me = of.get(k, k)
         row = before.setdefault(me, set())
         row.update(of.get(s, s) for s in sources)
-    after: dict[int, list[int]] = {k: [] for k in before}
-    waiting = {}
-    for k, row in before.items():
-        if k in row:
-            return None  # a member needs what another delivers
-        waiting[k] = len(row)
-        for s in row:
-            after[s].append(k)
-    ready = [k for k, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        k = heapq.heappop(ready)
-        order.append(k)
-        for other in after[k]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                heapq.heappush(ready, other)
-    return order if len(order) == len(before) else None
+    return first_come_order(before)  # a bucket whose member needs another's result is a ring
 
 
-def bucket_collectives(program: Program, ctx: Ctx, cap: int | None = None) -> Program:
+def with_buckets(program: Program, ctx: Ctx, cap: int | None = None) -> Program:
     """Send small collectives of a group together; a verdict for each bucket."""
     machine = machine_of(program, ctx.options)
     buckets = find_buckets(program, machine, cap)
@@ -178,15 +164,22 @@ def bucket_collectives(program: Program, ctx: Ctx, cap: int | None = None) -> Pr
 
 
 def _joined(members: list[Collective]) -> Collective:
-    """One call that sends what several sent."""
+    """One call that sends what several sent.
+
+    A host finds the arguments of its call by their position: there they follow each other, member
+    by member. In other programs they stand in lists, as a coalesced call has them.
+    """
     first = members[0]
     args: list[Arg] = []
-    for position, arg in enumerate(first.args):
-        same = isinstance(arg, Ref)
-        args.append(tuple([m.args[position] for m in members]) if same else arg)
+    if CALL in dict(first.attrs):
+        args = [arg for m in members for arg in m.args]
+    else:
+        for position, arg in enumerate(first.args):
+            same = isinstance(arg, Ref)
+            args.append(tuple([m.args[position] for m in members]) if same else arg)
     target, dot, overload = first.target.rpartition(".")
     stem = f"{target}_coalesced{dot}{overload}" if dot else f"{first.target}_coalesced"
-    kept = tuple([(key, value) for key, value in first.attrs if key != "call"])
+    kept = tuple([(key, value) for key, value in first.attrs if key != CALL])
     names: tuple[Arg, ...] = tuple([Literal(m.name) for m in members])
     return replace(
         first,
@@ -217,11 +210,11 @@ def choose_buckets(program: Program, ctx: Ctx) -> Program:
     for share in CAP_SHARES if caps else ():
         cap = max(caps) // share
         quiet = replace(ctx, journal=Journal(level=0))
-        made = bucket_collectives(program, quiet, cap)
+        made = with_buckets(program, quiet, cap)
         if made is program:
             break
         found = overlap_of(made, ctx, machine, thorough=False)
         us = found.after.makespan_us
         if found.peak_bytes <= budget and us < best_us * (1 - WORTH_BUCKETING):
             best, best_us, chosen = made, us, cap
-    return best if chosen is None else bucket_collectives(program, ctx, chosen)
+    return best if chosen is None else with_buckets(program, ctx, chosen)

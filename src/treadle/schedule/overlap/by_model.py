@@ -19,6 +19,7 @@ from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Program
 from treadle.schedule.ordering.steps import steps_of
 from treadle.schedule.overlap.dead import dead_collectives
+from treadle.schedule.overlap.list_schedule import Limits
 from treadle.schedule.overlap.search import FoundOverlap, find_overlap
 from treadle.schedule.policy import policy_of
 
@@ -48,7 +49,8 @@ def overlap_of(
 ) -> FoundOverlap:
     """The order found for a program on a machine, within the memory that the context allows."""
     steps, budget = steps_of(program, ctx.options), budget_of(program, ctx)
-    return find_overlap(machine.tasks(program), steps, budget, thorough=thorough)
+    limits = Limits(exact=ctx.options.comm == "exact")
+    return find_overlap(machine.tasks(program), steps, budget, limits, thorough=thorough)
 
 
 def budget_of(program: Program, ctx: Ctx) -> int:

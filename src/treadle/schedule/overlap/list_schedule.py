@@ -42,6 +42,8 @@ class Limits:
     are together."""
     waits_if_crowded: bool = False
     """What is ready to be reduced and does not fit is waited for at once instead of put off."""
+    exact: bool = False
+    """A small program gets the order that is proved to be the best, if that fits."""
     margin: float = 0.0
     """A collective is taken as arrived this share of its time after it should have."""
 
@@ -169,6 +171,7 @@ class _Maker:
             self.lacks[other] -= 1
         self.levels.append(self.memory.run(k))
         if task.kind is TaskKind.COLLECTIVE:
+            self.now += task.launch_us
             begin = max(self.now, self.channels.get(task.channel, 0.0))
             self.end[k] = self.channels[task.channel] = begin + task.us
             self.pending[k] = None

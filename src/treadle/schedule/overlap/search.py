@@ -17,6 +17,7 @@ from treadle.analysis.comm.tasks import TaskGraph
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps
 from treadle.schedule.overlap.anneal import LARGEST, annealed
+from treadle.schedule.overlap.exact import exact_order, is_small
 from treadle.schedule.overlap.list_schedule import Limits, list_schedule, tight_profile
 from treadle.schedule.overlap.local_search import improved
 from treadle.schedule.overlap.roles import Roles, roles_of
@@ -74,12 +75,11 @@ def find_overlap(
     before = simulate(graph)
     given_peak = peak_of(steps, given)
     allowed = max(budget, given_peak)
-    kept = _best(graph.with_order_kept(), steps, asked, given, allowed, thorough)
-    bound = bound_of(graph.with_order_kept())
-    loose = bound_of(graph)
+    kept, bound = _best(graph.with_order_kept(), steps, asked, given, allowed, thorough)
     best, is_kept = kept, True
-    if thorough and graph.kept and kept.makespan_us > loose.us * (1 + WORTH_REORDERING):
-        free = _best(graph, steps, asked, list(kept.order), allowed, thorough)
+    possible = bound_of(graph).us
+    if thorough and graph.kept and kept.makespan_us > possible * (1 + WORTH_REORDERING):
+        free, loose = _best(graph, steps, asked, list(kept.order), allowed, thorough)
         if free.makespan_us < kept.makespan_us * (1 - WORTH_REORDERING):
             best, bound = free, loose
             is_kept = not _changes_places(graph, free)
@@ -96,12 +96,28 @@ def _changes_places(graph: TaskGraph, run: Run) -> bool:
 
 def _best(
     graph: TaskGraph, steps: Steps, limits: Limits, given: list[int], budget: int, thorough: bool
-) -> Run:
-    """The earliest of the orders made that fits, improved."""
-    bound = bound_of(graph).us
+) -> tuple[Run, MakespanBound]:
+    """The earliest of the orders made that fits, improved; and a time that none beats."""
+    limit = bound_of(graph)
     good = GOOD_SHARE if len(graph.tasks) < LARGE else GOOD_SHARE_OF_LARGE
     best = simulate(graph, given)
     flying = max(limits.in_flight or 0, most_in_flight(graph, given))
+
+    def fits(order: list[int]) -> bool:
+        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
+            return False
+        return peak_of(steps, order) <= budget
+
+    if limits.exact and thorough and is_small(graph):
+        exact = exact_order(graph)
+        if exact.bound_us > limit.us:
+            limit = replace(limit, us=exact.bound_us, by="exact order")
+        run = simulate(graph, exact.order)
+        if run.makespan_us < best.makespan_us * (1 - 1e-9) and fits(list(exact.order)):
+            best = run
+    bound = limit.us
+    if best.overlap(bound) >= good:
+        return best, limit
     for order in _orders(roles_of(graph), steps, limits, budget):
         run = simulate(graph, order)
         if limits.in_flight is not None and most_in_flight(graph, order) > flying:
@@ -109,20 +125,14 @@ def _best(
         if run.makespan_us < best.makespan_us * (1 - 1e-9):
             best = run
         if best.overlap(bound) >= good or not thorough:
-            return best
+            return best, limit
     if not thorough:
-        return best
+        return best, limit
     tries = max(40, TRIED_TASKS // max(1, len(graph.tasks)))
-
-    def fits(order: list[int]) -> bool:
-        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
-            return False
-        return peak_of(steps, order) <= budget
-
     order = improved(graph, list(best.order), bound, fits, tries)
     if len(order) <= LARGEST and simulate(graph, order).overlap(bound) < GOOD_SHARE:
         order = annealed(graph, order, bound, fits)
-    return simulate(graph, order)
+    return simulate(graph, order), limit
 
 
 def _orders(roles: Roles, steps: Steps, limits: Limits, budget: int) -> Iterator[list[int]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from treadle.core.options import Options
 from treadle.ir.spec import Stage
 from treadle.schedule.pass_card import Pass
+from treadle.schedule.passes.bucket_collectives import bucket_collectives
 from treadle.schedule.passes.build_kernels import build_kernels
 from treadle.schedule.passes.combine_launches import combine_launches
 from treadle.schedule.passes.drop_dead_ops import drop_dead_ops
@@ -19,8 +21,12 @@ from treadle.schedule.passes.order_collectives import order_collectives
 from treadle.schedule.passes.recompute import recompute
 from treadle.schedule.passes.schedule_loops import schedule_loops
 from treadle.schedule.passes.simplify_indices import simplify_indices
+from treadle.schedule.passes.split_collectives import split_collectives
 from treadle.schedule.passes.split_reductions import split_reductions
 from treadle.schedule.passes.state_parameters import state_parameters
+
+PARTS = Pass("split-collectives", split_collectives, Stage.GROUPED, moves_collectives=True)
+BUCKETS = Pass("bucket-collectives", bucket_collectives, Stage.GROUPED, moves_collectives=True)
 
 SCHEDULING: tuple[Pass, ...] = (
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED),
@@ -54,4 +60,10 @@ KERNELS: tuple[Pass, ...] = (
 
 PIPELINE: tuple[Pass, ...] = (*SCHEDULING, *KERNELS)
 
-PASSES: Mapping[str, Pass] = {p.name: p for p in PIPELINE}
+PASSES: Mapping[str, Pass] = {p.name: p for p in (PARTS, BUCKETS, *PIPELINE)}
+
+
+def message_passes(options: Options) -> tuple[Pass, ...]:
+    """What is done to messages before the pipeline, if it is asked for."""
+    asked = {PARTS: options.split, BUCKETS: options.bucket is not None}
+    return tuple([p for p, is_asked in asked.items() if is_asked])

@@ -5,7 +5,8 @@ after    c = gather(y) ; a = f(x) ; b = g(a) ; wait c ; use(b, c)
 keeps    the order of all collectives among themselves, the same on every rank; the peak
 
 Option `comm` says how. `model` simulates the program on given hardware and looks for the order that
-is done soonest (`overlap/by_model.py`). `simple`, below, needs no estimates.
+is done soonest (`overlap/by_model.py`); `exact` also proves it for small programs. `simple`, below,
+needs no estimates.
 
 Two kinds of moves, to a fixpoint: a wait goes to just before its first user; a collective goes to
 just behind the last operation it needs, and what it needs is moved forward with it. A move that
@@ -46,7 +47,7 @@ def order_collectives(program: Program, ctx: Ctx) -> Program:
     flights = list(_flights(program))
     if not flights:
         return program
-    by_model = order_by_model(program, ctx) if ctx.options.comm == "model" else None
+    by_model = order_by_model(program, ctx) if ctx.options.comm != "simple" else None
     if by_model is not None:
         return by_model
     order = Reorder(program, ctx)

@@ -47,7 +47,7 @@ from treadle.runtime.hosts.triton import build_triton_program
 from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
 from treadle.schedule.overlap.agreement import RankOrderError
-from treadle.schedule.passes import KERNELS
+from treadle.schedule.passes import KERNELS, message_passes
 from treadle.schedule.pipeline import run_pipeline
 
 MOST_COMPILED = 256
@@ -212,7 +212,8 @@ def _build(
     scheduled, compiled = _made(_ByText(lowered.program), settings.options)
     agree_on_order(scheduled.program)
     blame = partial(blamed_places, provenance, compiled.program)
-    runner = Runner(compiled, signature_of(lowered, owners), scheduled.ctx, blame)
+    signature = signature_of(lowered, owners, scheduled.program)
+    runner = Runner(compiled, signature, scheduled.ctx, blame)
     if kind is GraphKind.FORWARD:
         saved.forward = provenance
         saved.owners.update(owners_of_outputs(gm, lowered))
@@ -246,6 +247,7 @@ def schedule(program: Program, options: Options) -> Scheduled:
         # The pipeline writes reproducers where it dumps: not into the user's folder, then.
         folder = os.path.join(cache_folder(options), "reproducers")
         ctx = Ctx(options.with_(dump=folder, dump_pass=NEVER), ctx.cost, journal)
+    program = run_pipeline(program, ctx, message_passes(options))
     scheduled = run_pipeline(program, ctx)
     return Scheduled(scheduled, run_pipeline(scheduled, ctx, KERNELS), journal, ctx)
 

@@ -144,7 +144,7 @@ def predicted(
     lowered = lower_graph(gm, kind, donated)
     program = schedule(lowered.program, settings.options).kernels
     owners = owners_of_inputs(gm, lowered, kept or {})
-    shape = LaunchShape(lower(program), signature_of(lowered, owners).facts)
+    shape = LaunchShape(lower(program), signature_of(lowered, owners, program).facts)
     return plan_launches(shape).main.peak_bytes, owners_of_outputs(gm, lowered)
 
 

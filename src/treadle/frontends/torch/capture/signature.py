@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.core.errors import TreadleError
+from treadle.frontends.torch.lowering.calls import joined_call, part_call
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance
 from treadle.frontends.torch.lowering.values import Opaque, Realised
 from treadle.index import Expr
-from treadle.ir.program import Program
+from treadle.ir.program import Collective, Program
 from treadle.ir.run_error import RunError
 from treadle.runtime.run_facts import Owner
 from treadle.runtime.signature import (
@@ -24,8 +25,11 @@ from treadle.runtime.signature import (
 )
 
 
-def signature_of(lowered: Lowered, owners: Mapping[str, Owner]) -> Signature:
-    """The signature of a graph whose inputs lie in the memory of `owners`."""
+def signature_of(lowered: Lowered, owners: Mapping[str, Owner], program: Program) -> Signature:
+    """The signature of a graph whose inputs lie in the memory of `owners`, as it was scheduled."""
+    sent = [op for op in program.leaves if isinstance(op, Collective)]
+    together = {op.name: joined_call(op, lowered.calls) for op in sent if op.sent_together}
+    parts = {op.name: part_call(op, lowered.calls) for op in sent if op.part_of}
     return Signature(
         tensors=lowered.tensors,
         objects=lowered.objects,
@@ -33,7 +37,7 @@ def signature_of(lowered: Lowered, owners: Mapping[str, Owner]) -> Signature:
         constants=lowered.constants,
         results=[_result(value) for value in lowered.outputs],
         mutated=lowered.mutated,
-        calls=lowered.calls,
+        calls={**lowered.calls, **together, **parts},
         owners=owners,
         is_inference=lowered.kind is GraphKind.INFERENCE,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from treadle.frontends.torch.lowering.parts import Part, compiled_parts
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
 from treadle.frontends.torch.process_groups import ranks_of_group
 from treadle.index import Expr
+from treadle.ir.body import Literal
+from treadle.ir.program import Collective
 from treadle.ir.types import Buffer
 from treadle.runtime.hosts.torch_tensors import storage_key
 from treadle.runtime.library_calls import Held, Hole, LibraryCall, ViewHole
@@ -149,12 +152,15 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
         _has_effects(node) or has_objects or any(is_object for _, _, is_object in call.results)
     )
     _note_memory(call, node)
-    add = graph.builder.extern
+    add, attrs = graph.builder.extern, {"call": f"{describe(args)} {describe(kwargs)}"}
     if _is_collective(node) and not any(is_object for _, _, is_object in call.results):
         graph.under_way.update(writes, mutates)
         group = _group_of(node)
         begins = partial(graph.builder.collective, group=group, ranks=ranks_of_group(group))
         call.wait, add = wait_for, begins
+        has_effects = has_objects  # what it delivers, and its turn in the group, are known
+        # What two of them must have in common to be sent as one.
+        attrs["constants"] = f"{describe(_emptied(args))} {describe(_emptied(kwargs))}"
     add(
         target_name(node.target),
         holes.args,
@@ -162,7 +168,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
         mutates=mutates,
         name=name,
         origins=graph.origins,
-        attrs={"call": f"{describe(args)} {describe(kwargs)}"},
+        attrs=attrs,
         has_side_effects=has_effects or not (writes or mutates),
     )
     graph.calls[name] = call
@@ -211,6 +217,46 @@ def add_wait(graph: GraphLowering, node: Any) -> Any:
     name = graph.fresh_op(node.name)
     graph.builder.wait(value.buffer, name=name, origins=graph.origins)
     return value
+
+
+def _emptied(arg: Any) -> Any:
+    """A template with all that is known at run time only left out."""
+    if isinstance(arg, Hole | ViewHole | Held):
+        return None
+    if isinstance(arg, list | tuple):
+        return [_emptied(a) for a in arg]
+    return {key: _emptied(a) for key, a in arg.items()} if isinstance(arg, dict) else arg
+
+
+def joined_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall:
+    """The call that sends what the calls of several collectives would, in their order."""
+    members = [calls[name] for name in op.sent_together]
+    each = len(op.args) // len(members)  # the program's arguments follow each other like these
+    tensors = [_shifted(m.args[0], k * each) for k, m in enumerate(members)]
+    first = members[0]
+    namespace, name, overload = op.target.split(".")
+    function = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    call = LibraryCall(function, (tensors, *first.args[1:]), first.kwargs, is_single=False)
+    call.results = [(k, written, False) for k, written in enumerate(op.writes)]
+    call.keeps_arguments, call.wait = first.keeps_arguments, first.wait
+    return call
+
+
+def part_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall:
+    """The call that sends some of the tensors of another."""
+    whole, first = calls[op.part_of], dict(op.attrs)["first"]
+    begin = first.value if isinstance(first, Literal) else None
+    assert isinstance(begin, int), f"nobody knows where '{op.name}' begins"
+    end = begin + len(op.writes)
+    tensors = [_shifted(hole, -begin) for hole in whole.args[0][begin:end]]
+    call = replace(whole, args=(tensors, *whole.args[1:]))
+    call.results = [(k, written, False) for k, written in enumerate(op.writes)]
+    return call
+
+
+def _shifted(hole: Any, count: int) -> Any:
+    """A hole so many arguments further on."""
+    return replace(hole, position=hole.position + count)
 
 
 def _is_collective(node: Any) -> bool:

@@ -56,9 +56,13 @@ def source_of(node: Any, called_from: str | None = None) -> Source:
 
 
 def source_line(node: Any) -> str | None:
-    """The innermost line of the user's code behind a node; the wrapper around it is not that."""
+    """The innermost line of the user's code behind a node; the wrapper around it is not that.
+
+    Nor are the functions of torch that send a tensor to other ranks.
+    """
     trace = node.meta.get("stack_trace") or ""
     found = [(file, line) for file, line in LINE.findall(trace) if file != compat.__file__]
+    found = [one for one in found if not one[0].startswith(compat.DISTRIBUTED)] or found
     return f"{found[-1][0].rpartition('/')[2]}:{found[-1][1]}" if found else None
 
 
