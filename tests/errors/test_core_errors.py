@@ -32,9 +32,9 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         """\
 OPT001: unknown option 'chek'
   did you mean: check
-  known options: accounting, cache_dir, cache_limit, cc, check, code, comm, cost_file, debug, \
-dump, dump_pass, explain, hardware, host, memory_limit, numerics, policy, record, report, seed, \
-stop_after, strict, target, world
+  known options: accounting, bucket, cache_dir, cache_limit, cc, check, code, comm, cost_file, \
+debug, dump, dump_pass, explain, hardware, host, memory_limit, numerics, policy, record, report, \
+seed, split, stop_after, strict, target, world
   read more: treadle explain OPT001""",
     ),
     "a_variable_that_is_not_a_number": (

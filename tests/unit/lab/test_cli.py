@@ -197,7 +197,7 @@ def test_replay_of_something_mended_and_of_something_still_broken(
     assert "IR015" in capsys.readouterr().out
     unknown = write_reproducer(str(tmp_path), program, ["gone"], Options(), "x")
     assert main(["replay", unknown]) == 2
-    assert "among drop-dead-ops" in capsys.readouterr().err
+    assert "among split-collectives, bucket-collectives, drop-dead-ops" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

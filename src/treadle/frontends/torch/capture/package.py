@@ -36,10 +36,11 @@ from treadle.frontends.torch.capture.export import (
 from treadle.frontends.torch.capture.guard_text import read_guards
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.signature import signature_of
-from treadle.frontends.torch.lowering.graph import Lowered, lower_graph, shape_env_of
+from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.merge_products import merge_products
 from treadle.frontends.torch.lowering.origins import own_line
+from treadle.frontends.torch.lowering.readers import shape_env_of
 from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import NotLowered
 from treadle.index import Expr, Symbol
@@ -171,7 +172,7 @@ class ExportedModel:
         made = self.lowered(options, weights)
         host = lower(made.scheduled.kernels)
         unit = write_unit(host)
-        signature = signature_of(made.lowered, {})
+        signature = signature_of(made.lowered, {}, made.scheduled.program)
         shape = LaunchShape(host, signature.facts)
         plan = plan_launches(shape)
         calls = calls_in_c(shape, plan, signature, self._place_of)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,13 @@ from treadle.frontends.torch.lowering.origins import origins_of
 from treadle.frontends.torch.lowering.owners import ask_owners
 from treadle.frontends.torch.lowering.parts import Compile
 from treadle.frontends.torch.lowering.promotion import known_type, our_type
+from treadle.frontends.torch.lowering.readers import (
+    CONVERSIONS,
+    is_used_later,
+    looks_at_shape,
+    shape_env_of,
+    shown_twice,
+)
 from treadle.frontends.torch.lowering.realise import (
     dense_strides,
     elements_asked,
@@ -375,7 +381,7 @@ class GraphLowering:
         val = node.meta.get("val")
         if value.strides is None and isinstance(val, torch.Tensor):
             value.strides = self.sizes.exprs(val.stride())
-        readers = [user for user in node.users if not _looks_at_shape(user)]
+        readers = [user for user in node.users if not looks_at_shape(user)]
         several = len(readers) > 1 and not is_cheap(value, self.builder.buffers)
         is_shown = self.is_seen_twice(val)
         if several and not is_shown and self._realise_narrow(node, value):
@@ -409,7 +415,7 @@ class GraphLowering:
     def is_seen_twice(self, val: Any) -> bool:
         """Whether several results show one memory: then what they show must be in memory."""
         if self._shown is None:
-            self._shown = _shown_twice(self.gm.graph)
+            self._shown = shown_twice(self.gm.graph)
         return isinstance(val, torch.Tensor) and storage_key(val) in self._shown
 
     # -- mutation --------------------------------------------------------------------------
@@ -417,7 +423,7 @@ class GraphLowering:
         """Before `buffer` changes: values that still need what it holds are put elsewhere."""
         self._mutated.add(buffer)
         for node, value in list(self.env.items()):
-            if node is but or node.op == "placeholder" or not _is_used_later(node, self.env, but):
+            if node is but or node.op == "placeholder" or not is_used_later(node, self.env, but):
                 continue
             self.env[node] = self._settled(value, buffer, node.name)
 
@@ -575,60 +581,6 @@ def _same_steps(layout: Layout, wanted: Index, by_hint: bool = False) -> bool:
     steps = zip(layout.sizes, layout.strides, wanted, strict=True)
     real = [(a, b) for n, a, b in steps if n.value not in (0, 1)]
     return all(a is b or (by_hint and hint(a) == hint(b)) for a, b in real)
-
-
-def _shown_twice(graph: Any) -> frozenset[object]:
-    """The memory that more than one of a graph's results share."""
-    results = next(node for node in graph.nodes if node.op == "output").all_input_nodes
-    vals = [node.meta.get("val") for node in results]
-    seen = Counter([storage_key(val) for val in vals if isinstance(val, torch.Tensor)])
-    return frozenset([storage for storage, count in seen.items() if count > 1])
-
-
-CONVERSIONS = frozenset(
-    {"aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default"}
-)
-"""Operators that give the same elements in another type."""
-SHAPE_ONLY = frozenset(
-    {
-        "aten.empty_like.default",
-        "aten.full_like.default",
-        "aten.new_empty.default",
-        "aten.new_empty_strided.default",
-        "aten.new_full.default",
-        "aten.new_ones.default",
-        "aten.new_zeros.default",
-        "aten.ones_like.default",
-        "aten.sym_numel.default",
-        "aten.sym_size.int",
-        "aten.sym_storage_offset.default",
-        "aten.sym_stride.int",
-        "aten.zeros_like.default",
-    }
-)
-"""Operators that look at what a tensor is like and at none of its elements."""
-
-
-def _looks_at_shape(user: Any) -> bool:
-    """Whether a node needs no element of its argument, so that nothing is computed for it."""
-    return str(user.target) in SHAPE_ONLY
-
-
-def _is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
-    return any(user not in done and user is not current for user in node.users)
-
-
-def shape_env_of(gm: Any) -> Any:
-    """What torch knows of the sizes in a graph; None if all are fixed."""
-    for node in gm.graph.nodes:
-        val = node.meta.get("val")
-        fake = getattr(val, "fake_mode", None)
-        if fake is not None and fake.shape_env is not None:
-            return fake.shape_env
-        inner = getattr(val, "node", None)
-        if inner is not None and getattr(inner, "shape_env", None) is not None:
-            return inner.shape_env
-    return None
 
 
 HANDLERS: dict[str, Callable[[GraphLowering, Any], None]] = {
