@@ -90,7 +90,7 @@ class TritonKernels:
 
         def launch(addresses: Any) -> None:
             for start, places in starts:
-                start(*[addresses[k] or 0 for k in places], *sizes)
+                start(*[addresses[k] or AN_ADDRESS for k in places], *sizes)
 
         return launch
 

@@ -213,7 +213,7 @@ class TritonWriter:
         for a in self.plan.tiles:
             if a.loop is loop:
                 extent = self.extents[loop].value
-                whole = extent is not None and extent % self.tile_size(a) == 0
+                whole = extent is not None and extent > 0 and extent % self.tile_size(a) == 0
                 return None if whole else f"m_{loop.name}"
         return None
 

@@ -228,4 +228,17 @@ def torchs_decompositions() -> dict[Any, Any]:
         packet = name.removeprefix("aten.").partition(".")[0].rstrip("_")
         if name in TABLE or packet in NOT:
             del table[operator]
+    norm = aten.linalg_vector_norm.default
+    if norm in table:
+        table[norm] = _counted_from_the_front(table[norm])
     return table
+
+
+def _counted_from_the_front(norm: Any) -> Callable[..., Any]:
+    """torch's form of a norm, without negative dimensions: until 2.12 it keeps those of size 1."""
+
+    def counted(x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **kind: Any) -> Any:
+        dims = dim if dim is None or not x.dim() else [d % x.dim() for d in dim]
+        return norm(x, ord, dims, keepdim, **kind)
+
+    return counted
