@@ -5,7 +5,7 @@ PY     := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 JOBS   ?= 2
 
-.PHONY: help demo test fast exhaustive explore lint bench site clean
+.PHONY: help demo test fast exhaustive explore test-gpu lint bench site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -44,6 +44,9 @@ explore: $(STAMPS)/test ## random programs, functions and files with fresh seeds
 	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -n $(JOBS) tests/property --hypothesis-seed=$$seed && \
 	$(PY) tests/fuzz/command_fuzzer.py --cases 3000 --seed $$seed && \
 	$(PY) tests/differential/torch_fuzzer.py --cases 200 --seed $$seed
+
+test-gpu: ## on a machine with a GPU, torch and Triton: operators, random functions, every kind of kernel (PY=python to use its own)
+	PYTHONPATH=src $(PY) tests/gpu/on_device.py --json build/gpu_tests.json
 
 lint: $(STAMPS)/test ## format check, lint and types
 	$(VENV)/bin/ruff check .

@@ -107,6 +107,7 @@ def main() -> int:
         print(f"{what:20} {dict(count)}")
     print(f"{time.monotonic() - began:.0f} s")
     if args.json:
+        os.makedirs(os.path.dirname(os.path.abspath(args.json)), exist_ok=True)
         with open(args.json, "w", encoding="utf-8") as f:
             json.dump({what: dict(count) for what, count in totals.items()}, f, indent=1)
     return 1 if any(status != 0 for _, status, _ in done) else 0

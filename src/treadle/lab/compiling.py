@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from treadle import __version__
@@ -46,6 +46,7 @@ from treadle.runtime.packages.write import (
     write_package,
 )
 from treadle.runtime.plan_launches import plan_launches
+from treadle.runtime.triton_ahead import AheadKernel, compile_ahead_for, rows_of
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
@@ -61,12 +62,20 @@ class CompiledFile:
     kernels: int
     calls: tuple[str, ...]
     is_package: bool
+    ahead: tuple[AheadKernel, ...] = ()
+    """The kernels that were compiled for other devices."""
 
 
 def compile_file(
-    file: str, target: str, out: str | None, policy: str | None, force: bool, portable: bool
+    file: str,
+    target: str,
+    out: str | None,
+    policy: str | None,
+    force: bool,
+    portable: bool,
+    archs: Sequence[str] = (),
 ) -> CompiledFile:
-    """Schedule a file's program for a target and write its kernels."""
+    """Schedule a file's program for a target and write its kernels, compiled for some devices."""
     name = as_identifier(os.path.splitext(os.path.basename(file))[0] if file != "-" else "program")
     if out is not None:
         refuse_to_replace(out, force)
@@ -85,13 +94,17 @@ def compile_file(
     where = out or f"{name}.{target}"
     refuse_to_replace(where, force)
     texts = _c_texts(host) if target == "c" else _triton_texts(host)
+    ahead: list[AheadKernel] = []
     with work_folder(where) as work:
         if target == "c":
             _add_library(work, host, options, where)
+        for arch in archs:
+            ahead += compile_ahead_for(write_triton(host), arch, options)
+        _add_binaries(work, ahead)
         _write(work, texts, plan)
-        _add_manifest(work, name, target, host, calls)
+        _add_manifest(work, name, target, host, calls, ahead)
         put_in_place(work, where, force)
-    return CompiledFile(where, len(host.kernels), calls, False)
+    return CompiledFile(where, len(host.kernels), calls, False, tuple(ahead))
 
 
 def _built(file: str, target: str, policy: str | None) -> tuple[Program, Options]:
@@ -166,6 +179,12 @@ def _triton_texts(host: HostProgram) -> Mapping[str, str]:
     return texts
 
 
+def _add_binaries(work: str, ahead: Sequence[AheadKernel]) -> None:
+    for one in ahead:
+        with open(os.path.join(work, one.file), "wb") as file:
+            file.write(one.binary)
+
+
 def _add_library(work: str, host: HostProgram, options: Options, where: str) -> None:
     unit = write_unit(host)
     level = "-O3" if unit.flags != FLAGS else "-O2"
@@ -186,7 +205,12 @@ def _write(work: str, texts: Mapping[str, str], plan: LaunchPlan) -> None:
 
 
 def _add_manifest(
-    work: str, name: str, target: str, host: HostProgram, calls: tuple[str, ...]
+    work: str,
+    name: str,
+    target: str,
+    host: HostProgram,
+    calls: tuple[str, ...],
+    ahead: Sequence[AheadKernel] = (),
 ) -> None:
     program = host.program
     content = {
@@ -201,6 +225,7 @@ def _add_manifest(
         "outputs": [_buffer(program, n) for n in program.outputs],
         "kernels": [{"name": plan.name, "storages": list(plan.storages)} for plan in host.kernels],
         "calls": list(calls),
+        "binaries": list(rows_of(ahead)),
         "files": {one: file_card(os.path.join(work, one)) for one in sorted(os.listdir(work))},
     }
     with open(os.path.join(work, about.NAME), "w", encoding="utf-8") as file:

@@ -432,7 +432,8 @@ class TritonWriter:
         assert isinstance(e, Expr), "a load has an index"
         loops = self.loops_of(e)
         mask = self.mask(loops)
-        other = ", other=0" if mask != "None" else ""
+        nothing = "0.0" if buffer.dtype.is_float else "0"
+        other = f", other={nothing}" if mask != "None" else ""
         at = f"{self.pointer(buffer.name)} + {self.index.write(e)}"
         if self.under_along - loops:  # the condition has more points than there are addresses
             loops = loops | self.under_along

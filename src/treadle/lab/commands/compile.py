@@ -16,6 +16,7 @@ from treadle.lab.compiling import TARGETS, compile_file
 from treadle.lab.output import emit, human_bytes
 from treadle.runtime.packages import manifest as about
 from treadle.runtime.packages.input_texts import dynamic_texts, tensor_text
+from treadle.runtime.triton_ahead import rows_of
 from treadle.schedule.policy import POLICIES
 
 EXPORTED = ".pt2"
@@ -41,6 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="out", metavar="OUT", help="the package: a folder, or OUT.zip")
     parser.add_argument(
         "--target", choices=TARGETS, default="c", help="what kernels are written in (default: c)"
+    )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        default=[],
+        metavar="DEVICE",
+        help="with --target triton: also compile for sm_90, sm_100, gfx942 (no device is needed)",
     )
     parser.add_argument("--name", help="what C functions are called; by default as the model is")
     parser.add_argument(
@@ -71,13 +79,27 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(
                 f"--{option} is for models, not for a file of a program", code="OPT002"
             )
-    made = compile_file(args.what, args.target, args.out, args.policy, args.force, args.portable)
+    if args.arch and args.target != "triton":
+        raise UsageError("--arch names a GPU: it goes with --target triton", code="OPT002")
+    how = args.target, args.out, args.policy, args.force, args.portable, args.arch
+    made = compile_file(args.what, *how)
     if made.is_package:
         return _report(args, made.path)
     lines = [f"wrote {made.path}: {made.kernels} kernels in {args.target}, the plan, the manifest"]
+    for arch in args.arch:
+        ours = [one for one in made.ahead if one.arch == arch]
+        spilled = sum(one.spilled > 0 for one in ours)
+        most = max([one.registers for one in ours], default=0)
+        lines.append(f"{arch}: {len(ours)} functions, {most} registers at most, {spilled} spill")
     if made.calls:
         lines.append(f"not a package: it calls {', '.join(made.calls[:5])}")
-    data = {"path": made.path, "kernels": made.kernels, "calls": list(made.calls), "package": False}
+    data = {
+        "path": made.path,
+        "kernels": made.kernels,
+        "calls": list(made.calls),
+        "package": False,
+        "binaries": list(rows_of(made.ahead)),
+    }
     emit(args.json, data, lines)
     return 0
 

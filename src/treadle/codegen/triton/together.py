@@ -1,0 +1,99 @@
+"""Nests that do the same to different memory, as one launch: an optimizer's step over parameters.
+
+    which = tl.program_id(0) // 1024          programs of each nest
+    if which < 1:                             its addresses, found in a few steps
+        a0 = b0_0
+    else:
+        a0 = b1_0
+    ...                                       the function of one nest
+
+A device starts and ends many small launches one after the other; of one launch all programs are
+there at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from treadle.codegen.triton.writer import INDENT, TritonSource
+from treadle.index import as_expr
+
+MOST_ADDRESSES = 256
+"""So many are handed to one launch: the parameters of a kernel have a limit."""
+PROGRAM = "tl.program_id(0)"
+
+
+def together(sources: Sequence[TritonSource]) -> list[TritonSource]:
+    """The functions of nests that know no order, those that are alike as one."""
+    groups: dict[object, list[TritonSource]] = {}
+    for one in sources:
+        groups.setdefault(_kind(one), []).append(one)
+    found: list[TritonSource] = []
+    for alike in groups.values():
+        most = MOST_ADDRESSES // max(len(alike[0].storages), 1)
+        if most < 2 or _programs(alike[0]) is None:
+            found += alike
+            continue
+        for k in range(0, len(alike), most):
+            some = alike[k : k + most]
+            found.append(some[0] if len(some) == 1 else _one(some))
+    return found
+
+
+def without_name(one: TritonSource) -> str:
+    """What a function does, whatever it is called and wherever it comes from."""
+    lines = one.text.splitlines()
+    return "\n".join([line for line in lines if not line.startswith(("def ", "    # "))])
+
+
+def _kind(one: TritonSource) -> object:
+    return without_name(one), len(one.storages), one.grid, one.warps, one.pipeline
+
+
+def _programs(one: TritonSource) -> int | None:
+    """How many programs a nest takes; None if sizes decide that."""
+    count = 1
+    for extent, block in one.grid:
+        if extent.value is None:
+            return None
+        count *= -(-extent.value // block)
+    return count
+
+
+def _one(some: Sequence[TritonSource]) -> TritonSource:
+    first, count = some[0], len(some[0].storages)
+    programs = _programs(first)
+    assert programs is not None, "nests of unknown size stay apart"
+    name = f"{first.name}_and_{len(some) - 1}_more"
+    given = [f"b{k}_{j}" for k in range(len(some)) for j in range(count)]
+    given += [f"n_{s.name}" for s in first.sizes]
+    lines = first.text.splitlines()
+    # The function's first lines say its name and where it comes from.
+    comments = [line for line in lines if line.startswith("    # ")]
+    body = [line for line in lines[2:] if line not in comments]
+    text = [
+        "@triton.jit",
+        f"def {name}({', '.join(given)}):",
+        *comments,
+        f"{INDENT}which = {PROGRAM} // {max(programs, 1)}",
+        *[INDENT + line for line in _chosen(0, len(some), count)],
+        *[line.replace(PROGRAM, f"({PROGRAM} % {max(programs, 1)})") for line in body],
+        "",
+    ]
+    storages = tuple([s for one in some for s in one.storages])
+    grid = ((as_expr(programs * len(some)), 1),)
+    return replace(first, name=name, text="\n".join(text), storages=storages, grid=grid)
+
+
+def _chosen(low: int, high: int, count: int) -> Iterator[str]:
+    """The lines that give a program the addresses of its own nest."""
+    if high - low == 1:
+        for j in range(count):
+            yield f"a{j} = b{low}_{j}"
+        return
+    middle = (low + high) // 2
+    yield f"if which < {middle}:"
+    yield from [INDENT + line for line in _chosen(low, middle, count)]
+    yield "else:"
+    yield from [INDENT + line for line in _chosen(middle, high, count)]
