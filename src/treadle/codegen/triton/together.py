@@ -1,14 +1,15 @@
 """Nests that do the same to different memory, as one launch: an optimizer's step over parameters.
 
-    which = tl.program_id(0) // 1024          programs of each nest
+    which = tl.program_id(0) // 66            programs of each nest
     if which < 1:                             its addresses, found in a few steps
         a0 = b0_0
     else:
         a0 = b1_0
-    ...                                       the function of one nest
+    for pid in tl.range(tl.program_id(0) % 66, 1024, 66):
+        ...                                   what one program of a nest does
 
 A device starts and ends many small launches one after the other; of one launch all programs are
-there at once.
+there at once. Finding addresses takes as long as a tile does, so each program takes many tiles.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from treadle.index import as_expr
 MOST_ADDRESSES = 256
 """So many are handed to one launch: the parameters of a kernel have a limit."""
 PROGRAM = "tl.program_id(0)"
+MOST_PROGRAMS = 2112
+"""Programs of a launch if each can have several tiles: sixteen for each core of a large device."""
 
 
 def together(sources: Sequence[TritonSource]) -> list[TritonSource]:
@@ -68,6 +71,7 @@ def _one(some: Sequence[TritonSource]) -> TritonSource:
     name = f"{first.name}_and_{len(some) - 1}_more"
     given = [f"b{k}_{j}" for k in range(len(some)) for j in range(count)]
     given += [f"n_{s.name}" for s in first.sizes]
+    each = max(min(programs, MOST_PROGRAMS // len(some)), 1)
     lines = first.text.splitlines()
     # The function's first lines say its name and where it comes from.
     comments = [line for line in lines if line.startswith("    # ")]
@@ -76,14 +80,26 @@ def _one(some: Sequence[TritonSource]) -> TritonSource:
         "@triton.jit",
         f"def {name}({', '.join(given)}):",
         *comments,
-        f"{INDENT}which = {PROGRAM} // {max(programs, 1)}",
+        f"{INDENT}which = {PROGRAM} // {each}",
         *[INDENT + line for line in _chosen(0, len(some), count)],
-        *[line.replace(PROGRAM, f"({PROGRAM} % {max(programs, 1)})") for line in body],
+        *_in_turn(body, programs, each),
         "",
     ]
     storages = tuple([s for one in some for s in one.storages])
-    grid = ((as_expr(programs * len(some)), 1),)
+    grid = ((as_expr(each * len(some)), 1),)
     return replace(first, name=name, text="\n".join(text), storages=storages, grid=grid)
+
+
+def _in_turn(body: Sequence[str], programs: int, each: int) -> Iterator[str]:
+    """What a program does, for each of the tiles that fall to it."""
+    begin = next((k for k, line in enumerate(body) if PROGRAM in line), None)
+    if begin is None:  # a single tile, which asks for no number
+        yield from body
+        return
+    yield from body[:begin]
+    yield f"{INDENT}for tile in tl.range({PROGRAM} % {each}, {programs}, {each}):"
+    for line in body[begin:]:
+        yield INDENT + line.replace(PROGRAM, "tile") if line else line
 
 
 def _chosen(low: int, high: int, count: int) -> Iterator[str]:
