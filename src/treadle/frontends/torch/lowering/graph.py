@@ -28,6 +28,7 @@ from treadle.frontends.torch.lowering.readers import (
     shown_twice,
 )
 from treadle.frontends.torch.lowering.realise import (
+    CHEAP_OF_LITTLE,
     dense_strides,
     elements_asked,
     is_cheap,
@@ -36,6 +37,7 @@ from treadle.frontends.torch.lowering.realise import (
     is_too_long,
     overlaps,
     realise,
+    work_of,
     write_loop,
 )
 from treadle.frontends.torch.lowering.regions import write_out_regions
@@ -401,9 +403,11 @@ class GraphLowering:
         if not isinstance(given, Lazy) or given.home is not None or given.sizes != value.sizes:
             return False
         is_wider = given.dtype.is_float and given.dtype.itemsize < value.dtype.itemsize
-        if is_wider:
-            self.realise(given, node.args[0].name)
-        return is_wider
+        # What is quickly computed mostly ends up inside of a kernel, wherever it is written here.
+        if not is_wider or work_of(value, self.builder.buffers) <= CHEAP_OF_LITTLE:
+            return False
+        self.realise(given, node.args[0].name)
+        return True
 
     def _is_repeated(self, node: Any, value: Lazy) -> bool:
         """Whether readers on a CPU would compute costly elements again and again."""

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from treadle.frontends.torch.lowering.readers import looks_at_shape
 from treadle.frontends.torch.lowering.symbols import GraphSizes
 from treadle.frontends.torch.lowering.values import (
     Index,
@@ -79,6 +80,8 @@ def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:
     """How many elements all readers of a node ask for: those that broadcast it, many."""
     own, asked = [hint(n) for n in value.sizes], 0
     for user in node.users:
+        if looks_at_shape(user):
+            continue
         val = user.meta.get("val")
         made = [hint(n) for n in sizes.exprs(val.shape)] if isinstance(val, torch.Tensor) else []
         is_put = getattr(user.target, "overloadpacket", None) in PUTTING
