@@ -79,7 +79,7 @@ def compile_file(
     name = as_identifier(os.path.splitext(os.path.basename(file))[0] if file != "-" else "program")
     if out is not None:
         refuse_to_replace(out, force)
-    built, options = _built(file, target, policy)
+    built, options = scheduled_file(file, target, policy)
     host = lower(built)
     if not host.kernels:
         raise UsageError(f"there is no kernel to write: {built.name} only makes calls")
@@ -107,7 +107,7 @@ def compile_file(
     return CompiledFile(where, len(host.kernels), calls, False, tuple(ahead))
 
 
-def _built(file: str, target: str, policy: str | None) -> tuple[Program, Options]:
+def scheduled_file(file: str, target: str, policy: str | None) -> tuple[Program, Options]:
     """The program of kernels, scheduled as `treadle kernels --emit` does it."""
     given, loaded = load_program(file)
     machine = target_of(target, None)
