@@ -40,24 +40,24 @@ def cooperate(
         return None
     if any(at.stmt.op in ("reduce_part", "scan", "sort") for at in body.walk()):
         return None
-    r = body.reduce.vars[0]
-    items = dict(body.reduce.items())
-    rest = hint(body.reduce.numel) // max(hint(items[r]), 1)
-    chunks = _chunks(items[r].value, rest, -(-wanted // max(programs, 1)))
-    if chunks is None:
+    most, points = -(-wanted // max(programs, 1)), hint(body.reduce.numel)
+    found = {v: _chunks(n.value, points // max(hint(n), 1), most) for v, n in body.reduce.items()}
+    r = max(body.reduce.vars, key=lambda v: found[v])  # of loops that do as well the outermost
+    chunks = found[r]
+    if chunks < 2:
         return None
     return _Cooperating(_in_chunks(nest, r, chunks), program, name, _others(nest, r)).bodies()
 
 
-def _chunks(extent: int | None, rest: int, most: int) -> int | None:
+def _chunks(extent: int | None, rest: int, most: int) -> int:
     """How many chunks of one size a loop is cut into; each of its steps has `rest` points."""
     if extent is None:
-        return None
+        return 1
     longest = extent * max(rest, 1) // SHORTEST_CHUNK
     count = 1
     while 2 * count <= min(most, longest) and extent % (2 * count) == 0:
         count *= 2
-    return count if count > 1 else None
+    return count
 
 
 def _names(nest: Nest, r: Symbol) -> tuple[Symbol, Symbol]:

@@ -93,7 +93,7 @@ def test_nests_that_are_alike_are_one_launch() -> None:
     assert one.name.endswith("_and_2_more")
     assert one.storages == ("p0", "q0", "p1", "q1", "p2", "q2")
     ((programs, block),) = one.grid
-    assert (programs.value, block) == (6, 1)  # two for each
+    assert (programs.value, block) == (3, 1)  # its two tiles for each
 
 
 def test_a_device_nobody_knows_is_said_in_one_line(tmp_path: Path) -> None:

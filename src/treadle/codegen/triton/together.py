@@ -1,15 +1,17 @@
 """Nests that do the same to different memory, as one launch: an optimizer's step over parameters.
 
-    which = tl.program_id(0) // 66            programs of each nest
+    which = tl.program_id(0) // 128           programs of each nest
     if which < 1:                             its addresses, found in a few steps
         a0 = b0_0
     else:
         a0 = b1_0
-    for pid in tl.range(tl.program_id(0) % 66, 1024, 66):
+    first = tl.program_id(0) % 128 * 8
+    for pid in tl.range(first, tl.minimum(first + 8, 1024)):
         ...                                   what one program of a nest does
 
 A device starts and ends many small launches one after the other; of one launch all programs are
-there at once. Finding addresses takes as long as a tile does, so each program takes many tiles.
+there at once. Finding addresses takes as long as a tile does, so each program takes several tiles:
+neighbours, for memory is fastest where all programs of a moment are in the same part of it.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from treadle.index import as_expr
 MOST_ADDRESSES = 256
 """So many are handed to one launch: the parameters of a kernel have a limit."""
 PROGRAM = "tl.program_id(0)"
-MOST_PROGRAMS = 2112
-"""Programs of a launch if each can have several tiles: sixteen for each core of a large device."""
+TILES = 8
+"""Tiles that one program takes."""
 
 
 def together(sources: Sequence[TritonSource]) -> list[TritonSource]:
@@ -71,7 +73,7 @@ def _one(some: Sequence[TritonSource]) -> TritonSource:
     name = f"{first.name}_and_{len(some) - 1}_more"
     given = [f"b{k}_{j}" for k in range(len(some)) for j in range(count)]
     given += [f"n_{s.name}" for s in first.sizes]
-    each = max(min(programs, MOST_PROGRAMS // len(some)), 1)
+    each = max(-(-programs // TILES), 1)
     lines = first.text.splitlines()
     # The function's first lines say its name and where it comes from.
     comments = [line for line in lines if line.startswith("    # ")]
@@ -97,7 +99,8 @@ def _in_turn(body: Sequence[str], programs: int, each: int) -> Iterator[str]:
         yield from body
         return
     yield from body[:begin]
-    yield f"{INDENT}for tile in tl.range({PROGRAM} % {each}, {programs}, {each}):"
+    yield f"{INDENT}first = {PROGRAM} % {each} * {TILES}"
+    yield f"{INDENT}for tile in tl.range(first, tl.minimum(first + {TILES}, {programs})):"
     for line in body[begin:]:
         yield INDENT + line.replace(PROGRAM, "tile") if line else line
 
