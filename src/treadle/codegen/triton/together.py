@@ -10,7 +10,7 @@
         ...                                   what one program of a nest does
 
 A device starts and ends many small launches one after the other; of one launch all programs are
-there at once. Finding addresses takes as long as a tile does, so each program takes several tiles:
+there at once. A nest that keeps the device busy by itself stays one launch. Finding addresses takes as long as a tile does, so each program takes several tiles:
 neighbours, for memory is fastest where all programs of a moment are in the same part of it.
 """
 
@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from treadle.codegen.triton.writer import INDENT, TritonSource
 from treadle.index import as_expr
+from treadle.kernel.choose_gpu import BUSY_PROGRAMS
 
 MOST_ADDRESSES = 256
 """So many are handed to one launch: the parameters of a kernel have a limit."""
@@ -37,7 +38,8 @@ def together(sources: Sequence[TritonSource]) -> list[TritonSource]:
     found: list[TritonSource] = []
     for alike in groups.values():
         most = MOST_ADDRESSES // max(len(alike[0].storages), 1)
-        if most < 2 or _programs(alike[0]) is None:
+        programs = _programs(alike[0])
+        if most < 2 or programs is None or programs >= BUSY_PROGRAMS:
             found += alike
             continue
         for k in range(0, len(alike), most):
