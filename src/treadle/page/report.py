@@ -18,7 +18,7 @@ from treadle.ir.program import Program
 from treadle.memory.from_program import PlanOptions
 from treadle.memory.plan_program import PlannedProgram, plan_program
 from treadle.page.history import pass_rows
-from treadle.page.kernels import edges_of, kernel_rows
+from treadle.page.kernels import edges_of, kernel_rows, roofs_of
 from treadle.page.lanes import predicted_run
 from treadle.page.memory import map_of_program
 from treadle.page.overview import advice, figure_table
@@ -49,6 +49,7 @@ def report_of_story(story: ScheduleStory, planned: PlannedProgram | None = None)
         "figures": figure_table(story),
         "advice": advice(story, kernels, verdicts, maps[-1], run),
         "kernels": kernels,
+        "roofs": roofs_of(story.counted, story.ctx.options),
         "edges": edges_of(story.counted, kernels),
         "memory": maps,
         "passes": pass_rows(story),

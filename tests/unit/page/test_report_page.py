@@ -24,6 +24,7 @@ FIVE_MEGABYTES = 5 << 20
 VIEWS = (
     "#overview",
     "#kernels",
+    "#roofline",
     "#graph",
     "#graph?all=1",
     "#fusion",
