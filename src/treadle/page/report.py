@@ -5,7 +5,6 @@ Views that cannot be made (a memory problem has no kernels) are left out; the pa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,25 +68,6 @@ def decisions(journal: Journal, verdicts: Sequence[Mapping[str, Any]]) -> dict[s
         "traded": traded_in(journal),
         "codes": code_pages(row["code"] for row in verdicts),
     }
-
-
-def report_of_journal(journal: Journal, title: str) -> dict[str, Any]:
-    """The page of a journal alone: passes and decisions."""
-    verdicts = verdict_rows(journal)
-    passes = [
-        {
-            "number": number,
-            "name": e["name"],
-            "about": "",
-            "changed": e["changed"],
-            "seconds": e.get("seconds", 0.0),
-            "ops": [e.get("ops_before"), e.get("ops_after")],
-        }
-        for number, e in enumerate(journal.events("pass"), 1)
-    ]
-    steps = Counter(e["action"] for e in journal.events("step"))
-    data = head("report", title) | {"passes": passes, "taken": dict(sorted(steps.items()))}
-    return {**data, **decisions(journal, verdicts)}
 
 
 def report_of_plan(maps: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
