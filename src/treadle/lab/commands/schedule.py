@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 from treadle.analysis.accounting import ACCOUNTINGS, Figures, figures
 from treadle.analysis.comm.machine import machine_of
+from treadle.core.codes import load_codes
 from treadle.core.context import Ctx
 from treadle.core.options import Options
 from treadle.core.reading import read_text
@@ -197,9 +198,11 @@ def _lines(counted: dict[str, dict[str, object]], data: dict[str, object]) -> It
     yield from table(rows, ("", *counted))
     refusals = data["refusals"]
     assert isinstance(refusals, dict)
+    titles = load_codes()
     for code, row in refusals.items():
         size = f", {human_bytes(row['bytes'])} left on the table" if row["bytes"] else ""
-        yield f"refused {code} {row['count']} times{size}"
+        means = f" ({titles[code].title})" if code in titles else ""
+        yield f"refused {code}{means} {row['count']} time{'s' * (row['count'] != 1)}{size}"
     traded = data["traded"]
     assert isinstance(traded, dict)
     if traded["fusions"]:
