@@ -104,3 +104,18 @@ def test_measuring_draws_no_random_numbers_and_runs_nothing_of_the_users(tmp_pat
     kinds = {row["name"]: "measured_us" in row for row in graph["kernels"]}
     assert kinds["mm"]
     assert not all(kinds.values())  # the draw itself has no time
+
+
+def test_a_page_says_when_the_machine_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from treadle.frontends.torch.report import measured
+
+    def notes(*seconds: float) -> list[str]:
+        monkeypatch.setattr(measured, "_times", lambda run: iter(seconds))
+        page = treadle.report(work, *inputs(), out=str(tmp_path / "m.html"))
+        return [note for graph in page.data["graphs"] for note in graph["measured"]["notes"]]
+
+    assert notes(10e-6, 11e-6, 12e-6) == []
+    assert all("measure again" in note for note in notes(10e-6, 9e-3, 9e-3))
+    assert len(notes(10e-6, 9e-3, 9e-3)) == 2  # one for each graph

@@ -13,7 +13,7 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from treadle.core.errors import TreadleError
 from treadle.ir.effects import effects
 from treadle.ir.program import Collective, Operation
 from treadle.page.measured import Measured
+from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_cpu import Bound
 from treadle.runtime.hosts.torch_memory import RunMemory
 from treadle.runtime.kernels import Kernels
@@ -33,6 +34,8 @@ SOURCE = "each alone on this machine's CPU by {}, median, again and again on the
 SECONDS_EACH = 0.02
 FEWEST_RUNS, MOST_RUNS = 5, 200
 SECONDS_IN_ALL = 5.0
+UNSTEADY, SHORT_US = 3, 2.0
+"""Runs are unsteady if half of them take so many times the least; the clock alone moves that."""
 MOST_BYTES = 2 << 30
 """What a launch may touch to be measured."""
 
@@ -47,7 +50,7 @@ def measured_launches(built: Built) -> Measured | None:
         return None
     overhead = min(_times(_no_kernel(bound, kernels))) * 1e6
     us: dict[str, float] = {}
-    left_out = 0
+    left_out = unsteady = 0
     end = time.perf_counter() + SECONDS_IN_ALL
     with torch.no_grad():
         for step in bound.plan.steps:
@@ -59,14 +62,36 @@ def measured_launches(built: Built) -> Measured | None:
             found = _measured(bound, step, kernels)
             if found is not None:
                 less = overhead if isinstance(step, LaunchStep) else 0.0
-                us[step.operation] = max(found - less, 0.001)
-    late = f"{left_out} were left out: measuring took {SECONDS_IN_ALL:.0f} s already"
+                us[step.operation] = max(found.median_us - less, 0.001)
+                unsteady += found.is_unsteady
     threads = torch.get_num_threads()
     source = SOURCE.format(f"{threads} thread{'s' * (threads != 1)}")
-    return Measured(us, source, [late] if left_out else [])
+    return Measured(us, source, list(_notes(left_out, unsteady)))
 
 
-def _measured(bound: Bound, step: LaunchStep | CallStep, kernels: Kernels) -> float | None:
+def _notes(left_out: int, unsteady: int) -> Iterator[str]:
+    if left_out:
+        yield f"{left_out} were left out: measuring took {SECONDS_IN_ALL:.0f} s already"
+    if unsteady:
+        yield (
+            f"{unsteady} took more than {UNSTEADY} times their least time in half of the runs:"
+            " something else may have been using the machine, so measure again"
+        )
+
+
+class Timing(NamedTuple):
+    """How long something took, in the middle of its runs and at least."""
+
+    median_us: float
+    least_us: float
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether most runs took far longer than the fastest: then the median says little."""
+        return self.median_us > UNSTEADY * max(self.least_us, SHORT_US)
+
+
+def _measured(bound: Bound, step: LaunchStep | CallStep, kernels: Kernels) -> Timing | None:
     op = bound.program.op_by_name[step.operation]
     if isinstance(step, CallStep) and not _is_harmless(bound, step, op):
         return None
@@ -75,7 +100,7 @@ def _measured(bound: Bound, step: LaunchStep | CallStep, kernels: Kernels) -> fl
         return None
     try:
         memory, start = _filled(bound, storages), _runs(bound, step, kernels)
-        return _median_us(lambda: start(memory))
+        return timed(lambda: start(memory))
     except (TreadleError, RuntimeError, LookupError, ValueError, TypeError):
         # Ones and zeros may be no fit arguments (a matrix without inverse): it has no time, then.
         return None
@@ -105,7 +130,9 @@ def _filled(bound: Bound, storages: Mapping[str, Any]) -> RunMemory:
 
 def _runs(bound: Bound, step: Step, kernels: Kernels) -> Callable[[RunMemory], None]:
     if isinstance(step, CallStep):
-        return bound.calls.action(step)
+        # Not those of the runner: what they remember is about its own runs.
+        own = BoundCalls(bound.shape, bound.runner.signature, bound.tensors, bound.values)
+        return own.action(step)
     assert isinstance(step, LaunchStep), "only launches and calls are measured"
     names = [plan.name for plan in bound.runner.compiled.host.kernels]
     number, sizes = names.index(step.kernel), _sizes(bound)
@@ -123,9 +150,11 @@ def _sizes(bound: Bound) -> Any:
     return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
 
 
-def _median_us(run: Callable[[], None]) -> float:
+def timed(run: Callable[[], None]) -> Timing:
+    """How long it takes, from a few runs."""
     run()  # the first one pays for pages and caches
-    return median(_times(run)) * 1e6
+    times = list(_times(run))
+    return Timing(median(times) * 1e6, min(times) * 1e6)
 
 
 def _times(run: Callable[[], None]) -> Iterator[float]:
