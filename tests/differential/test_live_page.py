@@ -75,3 +75,47 @@ def test_the_demo_without_torch_writes_one_too(
     out = tmp_path / "demo.html"
     assert main(["demo", "--program", "-o", str(out)]) == 0
     assert data_in(out.read_text())["title"] == "demo"
+
+
+def test_kernels_are_measured_unless_that_is_left_out(tmp_path: Path) -> None:
+    out = tmp_path / "m.html"
+    graphs = treadle.report(work, *inputs(), out=str(out)).data["graphs"]
+    for graph in graphs:
+        timed = [row for row in graph["kernels"] if "measured_us" in row]
+        assert len(timed) == graph["measured"]["launches"] == len(graph["kernels"])
+        assert all(row["measured_us"] > 0 for row in timed)
+        assert "this machine's CPU" in graph["measured"]["source"]
+    plain = treadle.report(work, *inputs(), out=str(out), measure=False).data["graphs"]
+    assert not any("measured" in graph for graph in plain)
+    torch._dynamo.reset()
+    asked = {"report": str(out), "report_times": False}
+    torch.compile(work, backend="treadle", options=asked)(*inputs())
+    assert not any("measured" in graph for graph in data_in(out.read_text())["graphs"])
+
+
+def test_measuring_draws_no_random_numbers_and_runs_nothing_of_the_users(tmp_path: Path) -> None:
+    def draws(x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.5) @ x
+
+    x = torch.randn(8, 8)
+    before = torch.get_rng_state()
+    (graph,) = treadle.report(draws, x, out=str(tmp_path / "m.html")).data["graphs"]
+    assert torch.equal(before, torch.get_rng_state())
+    kinds = {row["name"]: "measured_us" in row for row in graph["kernels"]}
+    assert kinds["mm"]
+    assert not all(kinds.values())  # the draw itself has no time
+
+
+def test_a_page_says_when_the_machine_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from treadle.frontends.torch.report import measured
+
+    def notes(*seconds: float) -> list[str]:
+        monkeypatch.setattr(measured, "_times", lambda run: iter(seconds))
+        page = treadle.report(work, *inputs(), out=str(tmp_path / "m.html"))
+        return [note for graph in page.data["graphs"] for note in graph["measured"]["notes"]]
+
+    assert notes(10e-6, 11e-6, 12e-6) == []
+    assert all("measure again" in note for note in notes(10e-6, 9e-3, 9e-3))
+    assert len(notes(10e-6, 9e-3, 9e-3)) == 2  # one for each graph

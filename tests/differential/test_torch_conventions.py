@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,7 +108,8 @@ def test_only_the_logs_that_are_asked_for_are_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_trace_lists_program_schedule_memory_and_code(tmp_path: Path) -> None:
-    done = run_script(tmp_path, SCRIPT, TORCH_TRACE=str(tmp_path / "trace"))
+    variables = {"TORCH_TRACE": str(tmp_path / "trace"), "TREADLE_STRICT": "1"}
+    done = run_script(tmp_path, SCRIPT, **variables)
     assert done.returncode == 0, done.stderr
     (log,) = (tmp_path / "trace").iterdir()
     names, payload = [], {}
@@ -116,11 +119,42 @@ def test_a_trace_lists_program_schedule_memory_and_code(tmp_path: Path) -> None:
         name = json.loads(found[0])["artifact"]["name"] if found else ""
         if name.startswith("treadle_"):
             names.append(name)
-            payload[name] = lines[k + 1].strip()
-    parts = ("program", "schedule", "memory_plan", "c")
+            inside = itertools.takewhile(lambda text: text.startswith("\t"), lines[k + 1 :])
+            payload[name] = "\n".join(text[1:] for text in inside)
+    parts = ("program", "schedule", "memory_plan", "c", "summary")
     assert names == [f"treadle_{g}_{part}" for g in ("forward", "backward") for part in parts]
     assert json.loads(payload["treadle_forward_memory_plan"])["peak_bytes"] > 0
-    assert payload["treadle_forward_program"] == "treadle 1"
+    assert payload["treadle_forward_program"].startswith("treadle 1\n")
+    told = json.loads(payload["treadle_forward_summary"])
+    assert told["graph"] == "forward"
+    assert told["options"]["strict"] is True  # what was set, and nothing else
+    assert "host" not in told["options"]
+    assert told["after"]["kernels"] == len(told["kernels"]) < told["before"]["kernels"]
+    (product,) = [row for row in told["kernels"] if row["name"] == "mm"]
+    assert product["flops"] == 2 * 8 * 16 * 4
+    assert any(origin.endswith(".py:6") for origin in product["origins"]), product
+    moved = sum(row["bytes_loaded"] + row["bytes_stored"] for row in told["kernels"])
+    assert moved == told["after"]["bytes_moved"]
+
+
+@pytest.mark.slow
+def test_tlparse_lists_our_files_under_the_graph(tmp_path: Path) -> None:
+    tool = shutil.which("tlparse")
+    if tool is None:
+        pytest.skip("tlparse is not installed: the trace was not opened with it")
+    done = run_script(tmp_path, SCRIPT, TORCH_TRACE=str(tmp_path / "trace"))
+    assert done.returncode == 0, done.stderr
+    (log,) = (tmp_path / "trace").iterdir()
+    out = tmp_path / "out"
+    words = [tool, str(log), "-o", str(out), "--no-browser"]
+    opened = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert opened.returncode == 0, opened.stderr
+    listed = {path.name.rpartition("_")[0]: path for path in out.rglob("treadle_*")}
+    graphs, parts = ("forward", "backward"), ("program", "schedule", "memory_plan", "c", "summary")
+    assert set(listed) == {f"treadle_{g}_{part}" for g in graphs for part in parts}
+    assert json.loads(listed["treadle_backward_summary"].read_text())["graph"] == "backward"
+    index = (out / "index.html").read_text()
+    assert listed["treadle_forward_schedule"].name in index
 
 
 # --------------------------------------------------------------------------------- the minifier

@@ -351,8 +351,12 @@ class Roofline:
             return 0.0
         device, work = self.device_of(op), work_of(self.program, op)
         memory = work.bytes / device.gigabytes_per_second
-        arithmetic = work.flops / device.gigaflops(_main_type(self.program, op), _is_matrix(op))
+        arithmetic = work.flops / self.peak_gflops(op)
         return max(memory, arithmetic) + device.launch_ns
+
+    def peak_gflops(self, op: Operation) -> float:
+        """What the arithmetic of an operation can reach on its device: the roof above it."""
+        return self.device_of(op).gigaflops(_main_type(self.program, op), _is_matrix(op))
 
     def latency_ns(self, a: object, b: object) -> float:
         """What must pass between the end of a and the start of b (0: back to back)."""

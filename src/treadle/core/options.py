@@ -200,6 +200,13 @@ class Options:
         AnyText("a file"),
         "TREADLE_REPORT",
     )
+    report_times: bool = _option(
+        True,
+        "measure each kernel of a graph on the CPU for the page that `report` writes: on memory of"
+        " its own, for a moment each; nothing of the model runs",
+        Flag(),
+        "TREADLE_REPORT_TIMES",
+    )
     cc: str | None = _option(
         None,
         "C compiler, with leading arguments if any; unset: the first of cc, gcc, clang, zig",

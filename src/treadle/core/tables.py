@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
+
+NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:e[-+]?\d+)?(?: ?(?:B|[KMGT]iB|us|ms|s|%|x))?")
+"""What is a figure though it is text: 1.50 KiB, 52%, 2.10 x."""
+
+
+class HeaderLine(str):
+    """The names of columns above a table: who prints it may set it off from the rows."""
+
+    __slots__ = ()
 
 
 def table(
     rows: Sequence[Sequence[object]], header: Sequence[str], figures: Sequence[str] = ()
 ) -> list[str]:
-    """Rows as aligned text; numbers, and the columns named as `figures`, to the right."""
+    """Rows as aligned text; columns of numbers, and those named as `figures`, to the right."""
     cells = [[str(h) for h in header], *[[_cell(c) for c in row] for row in rows]]
     widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
     right = _right(rows, header, figures)
@@ -21,16 +31,28 @@ def table(
             for text, w, r in zip(row, widths, right, strict=True)
         ]
         lines.append("  " + "  ".join(parts).rstrip())
-    return lines
+    return [HeaderLine(lines[0]), *lines[1:]]
 
 
 def _right(
     rows: Sequence[Sequence[object]], header: Sequence[str], figures: Sequence[str]
 ) -> list[bool]:
     return [
-        name in figures or all(isinstance(row[k], int | float) for row in rows)
-        for k, name in enumerate(header)
+        name in figures or _are_figures([row[k] for row in rows]) for k, name in enumerate(header)
     ]
+
+
+def _are_figures(cells: Sequence[object]) -> bool:
+    """Whether a column is one of numbers: most of what stands in it is."""
+    filled = [c for c in cells if c not in (None, "", "-")]
+    numbers = sum(_is_figure(c) for c in filled)
+    return 2 * numbers > len(filled) or not cells
+
+
+def _is_figure(cell: object) -> bool:
+    if isinstance(cell, str):
+        return NUMBER.fullmatch(cell) is not None
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 def _cell(value: object) -> str:
@@ -64,12 +86,15 @@ class Section:
 
 def as_text(sections: Iterable[Section]) -> str:
     """The page as text."""
-    lines: list[str] = []
+    return "\n".join(text_lines(sections))
+
+
+def text_lines(sections: Iterable[Section]) -> Iterator[str]:
+    """The page as text, line by line."""
     for section in sections:
-        lines.append(section.title)
+        yield section.title
         if section.rows:
-            lines += table(section.rows, section.header, section.figures)
-    return "\n".join(lines)
+            yield from table(section.rows, section.header, section.figures)
 
 
 def as_html(sections: Iterable[Section]) -> str:

@@ -9,14 +9,15 @@ from typing import TextIO
 from treadle.core.options import no_colour_asked
 
 RED, GREEN, YELLOW, CYAN, PLAIN = "\033[31m", "\033[32m", "\033[33m", "\033[36m", "\033[0m"
+BOLD = "\033[1m"
 
 COLOURS: Mapping[re.Pattern[str], str] = {
-    re.compile(r"(?<=: )(?:ok)\b|\b(?:all results agree|proven minimal)\b"): GREEN,
-    re.compile(r"\b(?:FAILED|RESULTS DIFFER)\b"): RED,
+    re.compile(r"(?<=: )(?:ok|yes)\b|\b(?:all results agree|proven minimal)\b"): GREEN,
+    re.compile(r"\b(?:FAILED|RESULTS DIFFER)\b|(?<=: )no(?=$| [A-Z]{2,5}[0-9]{3}\b)"): RED,
     re.compile(r"^\s*(?:note|warning)(?=:)"): YELLOW,
     re.compile(r"\b[A-Z]{2,5}[0-9]{3}\b"): CYAN,
 }
-"""Verdicts, notes and codes: what the eye looks for."""
+"""Verdicts, answers, notes and codes: what the eye looks for."""
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -6,10 +6,10 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 
-from treadle.core.tables import human_bytes, table
-from treadle.lab.colour import painted, wants_colour
+from treadle.core.tables import HeaderLine, human_bytes, table
+from treadle.lab.colour import BOLD, PLAIN, painted, wants_colour
 
-__all__ = ["emit", "human_bytes", "table"]
+__all__ = ["complain", "emit", "human_bytes", "table"]
 
 
 def emit(as_json: bool, data: Mapping[str, object], lines: Iterable[str]) -> None:
@@ -19,4 +19,10 @@ def emit(as_json: bool, data: Mapping[str, object], lines: Iterable[str]) -> Non
     else:
         colour = wants_colour(sys.stdout)
         for line in lines:
-            print(painted(line, colour))
+            shown = f"{BOLD}{line}{PLAIN}" if colour and isinstance(line, HeaderLine) else line
+            print(painted(shown, colour))
+
+
+def complain(text: str) -> None:
+    """Print a note or a warning where errors go, in colours if a person looks there."""
+    print(painted(text, wants_colour(sys.stderr)), file=sys.stderr)

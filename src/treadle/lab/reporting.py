@@ -20,8 +20,9 @@ from treadle.lab.loading import LoadedFile, program_of, sound
 from treadle.lab.scheduling import context_for, for_target, options_for
 from treadle.memory.plan_program import PlannedProgram
 from treadle.memory.portfolio import solve
+from treadle.page.from_journal import report_of_journal, story_in
 from treadle.page.memory import map_of_plan
-from treadle.page.report import plan_as_run, report_of_journal, report_of_plan, report_of_story
+from treadle.page.report import plan_as_run, report_of_plan, report_of_story
 from treadle.page.story import ScheduleStory, tell
 from treadle.schedule.passes import PIPELINE
 from treadle.schedule.pipeline import run_pipeline
@@ -154,7 +155,10 @@ def _of_csv(loaded: LoadedFile, wanted: Wanted) -> FileReport:
 
 def _of_journal(loaded: LoadedFile, wanted: Wanted) -> FileReport:
     assert loaded.journal is not None, "a file of this kind holds a journal"
-    return FileReport(report_of_journal(loaded.journal, title_of(loaded)))
+    title = title_of(loaded)
+    story = story_in(loaded.journal, title)
+    planned = plan_as_run(story.scheduled) if story is not None else None
+    return FileReport(report_of_journal(loaded.journal, title, story, planned), story, planned)
 
 
 REPORTED_BY: Mapping[str, Callable[[LoadedFile, Wanted], FileReport]] = {

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from treadle.analysis.accounting import figures
+from treadle.core.journal import Journal
 from treadle.ir.program import Program
 from treadle.page.kernels import operations_of
 from treadle.page.story import ScheduleStory
@@ -16,8 +17,28 @@ FIGURES = ("kernels", "bytes_moved", "peak_bytes")
 """What is counted after each pass that changed something."""
 
 
+def pass_list(journal: Journal) -> list[dict[str, Any]]:
+    """The passes that a journal tells of, with how many operations there were on both sides."""
+    return [
+        {
+            "number": number,
+            "name": e["name"],
+            "about": "",
+            "changed": e["changed"],
+            "seconds": e.get("seconds", 0.0),
+            "ops": [e.get("ops_before"), e.get("ops_after")],
+        }
+        for number, e in enumerate(journal.events("pass"), 1)
+    ]
+
+
 def pass_rows(story: ScheduleStory) -> list[dict[str, Any]]:
-    """One row for each pass that ran: what it changed, how long it took, the figures after it."""
+    """One row for each pass that ran: what it changed, how long it took, the figures after it.
+
+    A story that was read from a journal knows no program between passes: their rows are shorter.
+    """
+    if not story.passes:
+        return pass_list(story.ctx.journal)
     events = list(story.ctx.journal.events("pass"))
     rows: list[dict[str, Any]] = []
     for number, (record, event) in enumerate(zip(story.passes, events, strict=True), 1):

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("core.js", "tables.js", "graph.js", "memory.js", "views.js", "compare.js", "start.js")
+SCRIPTS = (
+    "core.js",
+    "tables.js",
+    "graph.js",
+    "memory.js",
+    "views.js",
+    "roofline.js",
+    "compare.js",
+    "start.js",
+)
 """In the order in which they stand in the page."""
 
 

@@ -16,6 +16,7 @@ from treadle.codegen.lower import lower
 from treadle.codegen.names import Names
 from treadle.codegen.triton.writer import TritonWriter
 from treadle.core.errors import TreadleError
+from treadle.core.options import Options
 from treadle.ir.effects import effects, runs
 from treadle.ir.program import Kernel, Nest, Operation, Program
 from treadle.ir.text_print import show_operation
@@ -49,6 +50,7 @@ def kernel_rows(story: ScheduleStory) -> list[dict[str, Any]]:
                 "flops": work.flops,
                 "predicted_us": round(model.op_ns(op) / 1e3, 3),
                 "bound": bound_of(model, op),
+                "peak_gflops": model.peak_gflops(op),
                 "reads": list(touched.reads),
                 "writes": list(dict.fromkeys((*touched.writes, *touched.mutates))),
                 "steps": {
@@ -63,6 +65,20 @@ def kernel_rows(story: ScheduleStory) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def roofs_of(program: Program, options: Options) -> dict[str, dict[str, Any]]:
+    """For each device of a program the machine it is predicted as, and how fast that can be."""
+    model = cost_model(program, options)
+    machines = {op.device: model.device_of(op) for op in program.ops if runs(op)}
+    return {
+        device: {
+            "machine": machine.name,
+            "gigabytes_per_second": machine.gigabytes_per_second,
+            "launch_us": machine.launch_ns / 1e3,
+        }
+        for device, machine in machines.items()
+    }
 
 
 def operations_of(op: Operation) -> list[str]:

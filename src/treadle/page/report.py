@@ -5,7 +5,6 @@ Views that cannot be made (a memory problem has no kernels) are left out; the pa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from treadle.ir.program import Program
 from treadle.memory.from_program import PlanOptions
 from treadle.memory.plan_program import PlannedProgram, plan_program
 from treadle.page.history import pass_rows
-from treadle.page.kernels import edges_of, kernel_rows
+from treadle.page.kernels import edges_of, kernel_rows, roofs_of
 from treadle.page.lanes import predicted_run
 from treadle.page.memory import map_of_program
 from treadle.page.overview import advice, figure_table
@@ -49,6 +48,7 @@ def report_of_story(story: ScheduleStory, planned: PlannedProgram | None = None)
         "figures": figure_table(story),
         "advice": advice(story, kernels, verdicts, maps[-1], run),
         "kernels": kernels,
+        "roofs": roofs_of(story.counted, story.ctx.options),
         "edges": edges_of(story.counted, kernels),
         "memory": maps,
         "passes": pass_rows(story),
@@ -68,25 +68,6 @@ def decisions(journal: Journal, verdicts: Sequence[Mapping[str, Any]]) -> dict[s
         "traded": traded_in(journal),
         "codes": code_pages(row["code"] for row in verdicts),
     }
-
-
-def report_of_journal(journal: Journal, title: str) -> dict[str, Any]:
-    """The page of a journal alone: passes and decisions."""
-    verdicts = verdict_rows(journal)
-    passes = [
-        {
-            "number": number,
-            "name": e["name"],
-            "about": "",
-            "changed": e["changed"],
-            "seconds": e.get("seconds", 0.0),
-            "ops": [e.get("ops_before"), e.get("ops_after")],
-        }
-        for number, e in enumerate(journal.events("pass"), 1)
-    ]
-    steps = Counter(e["action"] for e in journal.events("step"))
-    data = head("report", title) | {"passes": passes, "taken": dict(sorted(steps.items()))}
-    return {**data, **decisions(journal, verdicts)}
 
 
 def report_of_plan(maps: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ VARIABLES = {
     "TREADLE_CACHE_DIR": ("cache_dir", "kernels", "kernels"),
     "TREADLE_CACHE_LIMIT": ("cache_limit", "2MiB", 2 << 20),
     "TREADLE_REPORT": ("report", "out.html", "out.html"),
+    "TREADLE_REPORT_TIMES": ("report_times", "0", False),
     "CC": ("cc", "clang", "clang"),
 }
 
@@ -59,6 +60,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "split": False,
         "memory_limit": None,
         "report": None,
+        "report_times": True,
         "explain": False,
         "seed": 0,
         "target": None,

@@ -13,8 +13,9 @@ from treadle.analysis.accounting import PEER
 from treadle.analysis.liveness import Liveness, LivenessPolicy
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.spec import verify
-from treadle.ir.text import parse_program
+from treadle.ir.text import parse_program, show_program
 from treadle.lab.cli import main
+from treadle.lab.demo_program import demo_program
 from treadle.lab.plan_program import reasons_for_change
 from treadle.memory.plan_program import plan_program
 
@@ -79,3 +80,29 @@ def test_every_reason_for_more_is_counted_apart() -> None:
     assert reasons["gaps between strided elements take room"] == 4 * (7 * 16 + 8 - 64)
     total = before.peak.bytes + sum(reasons.values())
     assert total == Liveness(program, LivenessPolicy(include_inputs=False)).peak().bytes
+
+
+@pytest.mark.parametrize("number", ["000", "003"])
+def test_diff_counts_as_many_kernels_as_its_figures(
+    number: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = sorted((Path(__file__).resolve().parents[4] / "shared" / "seeds").glob(f"{number}_*"))
+    if not found:
+        pytest.skip("the seed documents are not beside this checkout")
+    ours = tmp_path / "ours.txt"
+    assert main(["schedule", str(found[0]), "-o", str(ours)]) == 0
+    capsys.readouterr()
+    assert main(["diff", str(found[0]), str(ours), "--json"]) in (0, 1)
+    said = json.loads(capsys.readouterr().out)
+    for which, part in (("a", "before"), ("b", "after")):
+        only = said[f"kernels_only_in_{which}"]
+        assert said["kernels_in_both"] + len(only) == said[part]["kernels"]
+
+
+def test_refusals_say_what_their_codes_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.txt"
+    path.write_text(show_program(demo_program()))
+    assert main(["schedule", str(path)]) == 0
+    assert "refused KER007 (how the loops of a nest are walked) 1 time\n" in capsys.readouterr().out

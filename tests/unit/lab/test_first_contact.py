@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
 import pty
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -232,6 +235,127 @@ def test_colours_are_for_terminals_only(folder: Path) -> None:
     assert "\033" not in on_a_terminal({**plain, "TERM": "dumb"})
     piped = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=plain)
     assert "program.txt: ok," in piped.stdout
+
+
+class Terminals:
+    """Two terminals, one for output and one for errors, and what a person sees there."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+        patch.setenv("TERM", "xterm")
+        patch.delenv("NO_COLOR", raising=False)
+
+    def see(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, output and errors of a command."""
+        seen = {"stdout": b"", "stderr": b""}
+        with self.patch.context() as patch, ThreadPoolExecutor(2) as readers:
+            ends = {}
+            for name in seen:
+                ours, theirs = pty.openpty()
+                ends[name] = open(theirs, "w", encoding="utf-8"), readers.submit(all_of, ours)  # noqa: SIM115
+                patch.setattr(sys, name, ends[name][0])
+            code = main(list(words))
+            for name, (stream, reader) in ends.items():
+                stream.close()
+                seen[name] = reader.result()
+        out, err = (text.decode().replace("\r\n", "\n") for text in seen.values())
+        return code, out, err
+
+
+def all_of(terminal: int) -> bytes:
+    """All that is written to a terminal until its other end is closed."""
+    parts = []
+    with contextlib.suppress(OSError):  # how Linux says that nobody is there any more
+        while part := os.read(terminal, 4096):
+            parts.append(part)
+    os.close(terminal)
+    return b"".join(parts)
+
+
+@pytest.fixture
+def terminals(monkeypatch: pytest.MonkeyPatch) -> Terminals:
+    return Terminals(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("schedule", "program.txt"),
+        ("kernels", "program.txt"),
+        ("plan", "program.txt"),
+        ("plan", "problem.csv"),
+        ("why", "program.txt", "norm_apply", "update"),
+        ("diff", "program.txt", "program.txt"),
+        ("env",),
+        ("explain",),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_person_sees_colours_and_a_script_does_not(
+    folder: Path,
+    words: tuple[str, ...],
+    terminals: Terminals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TREADLE_CACHE_DIR", str(folder / "cache"))
+    code, seen, _ = terminals.see(*words)
+    assert code == 0
+    assert "\033[" in seen
+    unpainted = re.sub(r"\033\[\d+m", "", seen)
+    _, as_json, _ = terminals.see(*words, "--json")
+    assert "\033" not in as_json
+    json.loads(as_json)
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, plain, _ = terminals.see(*words)
+    assert "\033" not in plain
+    monkeypatch.delenv("NO_COLOR")
+    capsys.readouterr()
+    assert main(list(words)) == 0  # into a pipe
+    piped = capsys.readouterr().out
+    # Colours change no letter.
+    assert without_times(piped) == without_times(plain) == without_times(unpainted)
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"\d+\.\d+ s\b", "s", text)
+
+
+def test_answers_have_the_colour_of_what_they_say(folder: Path, terminals: Terminals) -> None:
+    _, seen, _ = terminals.see("why", "program.txt", "norm_apply", "update")
+    assert ": \033[32myes\033[0m" in seen
+    assert ": \033[31mno\033[0m \033[36m" in seen
+
+
+def test_notes_and_errors_are_painted_where_errors_go(
+    folder: Path, terminals: Terminals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, seen = terminals.see("check", "program.txt", "nothing.txt")
+    assert code == 2
+    assert "[\033[36mTXT002\033[0m]" in seen
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, _, seen = terminals.see("check", "program.txt", "nothing.txt")
+    assert "[TXT002]" in seen
+
+
+def test_columns_of_figures_stand_to_the_right(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from treadle.core.tables import table
+
+    rows = [("a", "768 B", "12%", 7, "x"), ("b", "11.25 KiB", "", "op25", "y"), ("c", 3, "-", 1, 4)]
+    assert table(rows, ("name", "moved", "part", "many", "word")) == [
+        "  name      moved  part  many  word",
+        "  a         768 B   12%     7  x",
+        "  b     11.25 KiB        op25  y",
+        "  c             3     -     1  4",
+    ]
+    capsys.readouterr()
+    assert main(["schedule", "program.txt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = lines[0]
+    for line in lines[1:4]:
+        assert len(line) == len(head), line  # the last column ends where its name ends
 
 
 def test_codes_stand_out_and_plain_text_stays_plain() -> None:

@@ -43,6 +43,15 @@ for (const name of names) {
   await page.click(`#views a[data-view=${name}]`);
   await page.waitForFunction(n => document.querySelector(`#views a[data-view=${n}]`).getAttribute('aria-current') === 'page', {}, name);
   seen.views[name] = await page.$eval('main', main => main.innerText.length);
+  const dot = await page.$('main svg.roofline circle');
+  if (dot) {
+    await dot.scrollIntoView();
+    await page.evaluate(d => d.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: 40, clientY: 40})), dot);
+    seen.roof_tip = await page.$eval('#tip', tip => tip.textContent);
+    await page.$eval('svg.roofline', picture => picture.focus());
+    await page.keyboard.press('ArrowRight');
+    seen.roof_said = await page.$eval('#say', say => say.textContent);
+  }
   const canvas = await page.$('main canvas');
   if (canvas) {
     await canvas.scrollIntoView();

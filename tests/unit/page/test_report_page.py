@@ -24,6 +24,7 @@ FIVE_MEGABYTES = 5 << 20
 VIEWS = (
     "#overview",
     "#kernels",
+    "#roofline",
     "#graph",
     "#graph?all=1",
     "#fusion",
@@ -127,10 +128,51 @@ def test_every_decision_of_the_journal_is_in_the_page(tmp_path: Path) -> None:
     assert {v["pass"] for v in shown["verdicts"]} <= {p["name"] for p in shown["passes"]}
     of_journal = report(journal, tmp_path / "journal.html")
     assert of_journal["verdicts"] == shown["verdicts"]
-    assert "kernels" not in of_journal
-    assert walked(tmp_path / "journal.html", "#fusion", "#passes")["links"] == [
-        "#fusion", "#passes", "#codes"
-    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", ["demo", "000", "003"])
+def test_a_journal_alone_gives_the_whole_page(number: str, demo: Path, tmp_path: Path) -> None:
+    source = tmp_path / "copy.txt"
+    source.write_text((demo if number == "demo" else seed(number)).read_text())
+    journal = tmp_path / "j.jsonl"
+    more = ("--policy", "memory") if number == "demo" else ()
+    assert main(["schedule", str(source), "--journal", str(journal), *more]) == 0
+    of_file = report(source, tmp_path / "file.html", "--only", *more)
+    source.unlink()
+    out, trace = tmp_path / "journal.html", tmp_path / "trace.json"
+    of_journal = report(journal, out, "--trace", str(trace))
+    assert trace.exists()
+    left = {"title", "file_kind", "passes", "taken"}
+    assert {k: v for k, v in of_file.items() if k not in left} == {
+        k: v for k, v in of_journal.items() if k not in left
+    }
+    assert [p["name"] for p in of_journal["passes"]] == [p["name"] for p in of_file["passes"]]
+    seen = walked(out, *VIEWS)
+    assert all(seen[view].strip() for view in VIEWS)
+
+
+def test_a_journal_without_programs_shows_decisions_and_a_damaged_one_is_refused(
+    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from treadle.core.journal import Journal
+
+    journal, out = tmp_path / "j.jsonl", tmp_path / "journal.html"
+    assert main(["schedule", str(demo), "--journal", str(journal)]) == 0
+    whole = Journal.read(journal)
+    bare = Journal()
+    for event in whole.events():
+        if event["kind"] != "note":
+            bare.emit(event["kind"], **{k: v for k, v in event.items() if k not in ("kind", "n")})
+    bare.write(journal)
+    assert "kernels" not in report(journal, out)
+    assert walked(out, "#fusion", "#passes")["links"] == ["#fusion", "#passes", "#codes"]
+    damaged = Journal()
+    for role in ("given", "unfused", "scheduled", "built"):
+        said = {"options": {}, "kept_given": False, "program": "treadle 1\nprogram"}
+        damaged.emit("note", text="a program", role=role, **said)
+    damaged.write(journal)
+    assert main(["report", str(journal), "-o", str(out)]) == 2
+    assert "expected notes with whole programs" in capsys.readouterr().err
 
 
 def test_what_a_pass_changed_leads_from_the_given_program_to_the_last(tmp_path: Path) -> None:
@@ -230,6 +272,10 @@ def test_a_browser_shows_the_page_without_a_word_on_the_console(
     assert all(length > 50 for length in seen["views"].values())
     assert seen["painted"]
     assert seen["tip"]
+    if "roof_tip" in seen:  # a program without known arithmetic has no dots
+        assert "flop per byte" in seen["roof_tip"]
+        assert "flop per byte" in seen["roof_said"]
+    assert number == "002" or "roof_tip" in seen
     assert seen["focused"] == "search"  # the key / leads there
     assert set(seen["tabbed"]) & {"A", "INPUT", "BUTTON"}
     if leads_to:

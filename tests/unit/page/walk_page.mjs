@@ -78,6 +78,12 @@ for (const to of process.argv.slice(3)) {
       for (const x of [20, 300, 700]) for (const y of [20, 200, 430]) one.fire('pointermove', {clientX: x, clientY: y});
       for (const key of ['ArrowRight', 'ArrowUp', 'ArrowDown', 'ArrowLeft', '+', '-']) one.fire('keydown', {key});
     }
+    if (one.tagName === 'CIRCLE') one.parent.fire('pointermove', {target: one, clientX: 5, clientY: 5});
+    if (one.tagName === 'SVG' && one.classList.contains('roofline')) {
+      for (const key of ['End', 'Home', 'ArrowLeft', 'ArrowRight', 'ArrowRight']) one.fire('keydown', {key});
+      found[to + ' said'] = byId.say.textContent;
+      found[to + ' dots'] = one.querySelectorAll('circle').length;
+    }
     if (one.classList.contains('code')) for (let k = 0; k < 60; k++) {
       one.fire('keydown', {key: 'ArrowDown'});
       for (const n of byId.main.querySelectorAll('.lit')) lit.add(n.textContent);

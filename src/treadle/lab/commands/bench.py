@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from treadle.core.errors import UsageError
-from treadle.core.tables import Section, as_text
+from treadle.core.tables import Section, text_lines
 from treadle.core.writing import Outputs
 from treadle.frontends.torch.bench.asked import Asked, BenchRow
 from treadle.frontends.torch.bench.picture import page, svg
 from treadle.frontends.torch.bench.runner import BUILTIN, DEVICES, DTYPES, bench, check
-from treadle.lab.output import emit, human_bytes
+from treadle.lab.output import complain, emit, human_bytes
 
 SPEEDS = ("backend", "ms", "half of the rounds", "speed", "in CPU time", "compile s", "CPU s")
 EXACT = ("backend", "error to f64", "eager's own", "to eager", "peak predicted", "peak measured")
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     how = _how(asked)
     text = (svg if str(args.out).endswith(".svg") else _page(sections))(how, rows)
     outputs.write("-o", text)
-    lines = [how, *as_text(sections).splitlines()]
+    lines = [how, *text_lines(sections)]
     lines += [f"wrote {args.out}"] if args.out else []
     seconds = round(time.perf_counter() - start, 1)
     data: dict[str, Any] = {
@@ -84,7 +84,7 @@ def _page(sections: Sequence[Section]) -> Any:
 
 def _say(backend: str) -> None:
     if sys.stderr.isatty():
-        print(f"measuring {backend} ...", file=sys.stderr)
+        complain(f"measuring {backend} ...")
 
 
 def _asked(args: argparse.Namespace) -> Asked:

@@ -8,14 +8,13 @@ plans in memory problems. The work is done where every command loads its files: 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 
 from treadle.core.errors import InputError
 from treadle.lab.help import ANY_FILE
 from treadle.lab.loading import LoadedFile, load
-from treadle.lab.output import emit
+from treadle.lab.output import complain, emit
 from treadle.lab.summary import summarise
 
 SHOWN_ERRORS = 50
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
                 raise
             # The other files are looked at all the same.
             unreadable.append(e.render())
-            print(e.render(), file=sys.stderr)
+            complain(e.render())
     ok = not unreadable and not any(one.errors for one in files)
     errors = [f"{one.path}: {error}" for one in files for error in one.errors] + unreadable
     data = {"ok": ok, "errors": errors, "files": [_json(one) for one in files]}

@@ -10,7 +10,7 @@ from treadle.frontends.inductor_dump import export_program, print_dump
 from treadle.frontends.inductor_dump.dialect import DIALECTS
 from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
-from treadle.lab.output import emit
+from treadle.lab.output import complain, emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,5 +49,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     sys.stdout.write(text)
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        complain(f"note: {note}")
     return 0

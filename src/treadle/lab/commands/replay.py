@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from treadle.core.context import Ctx
 from treadle.core.errors import InputError, TreadleError, UsageError
 from treadle.core.journal import Journal
 from treadle.ir.spec import Stage
-from treadle.lab.output import emit
+from treadle.lab.output import complain, emit
 from treadle.schedule.failure import PipelineError
 from treadle.schedule.pass_card import Pass
 from treadle.schedule.passes import PASSES, PIPELINE
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         lines = [error, of]
     for name in repro.ignored:
         line = f"warning: option {name} of {args.file} is ignored: no pass reads it"
-        print(line, file=sys.stderr)
+        complain(line)
     emit(args.json, data, lines)
     return 0 if error is None else 1
 

@@ -18,6 +18,7 @@ from treadle.memory.csvio import print_csv
 from treadle.page.dot import dot
 from treadle.page.html import page
 from treadle.page.lanes import predicted_run
+from treadle.page.measured import read_measured
 from treadle.page.snapshot import snapshot
 from treadle.page.trace import chrome_trace
 from treadle.schedule.policy import POLICIES
@@ -45,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="store_true", help="do not try the other policies for comparison"
     )
+    parser.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="measured times: JSON with microseconds by launch, or a trace of torch's profiler",
+    )
     parser.add_argument("--trace", metavar="FILE", help="predicted times for Perfetto, as JSON")
     parser.add_argument(
         "--snapshot", metavar="FILE", help="the memory plan for PyTorch's memory_viz, as a pickle"
@@ -58,17 +64,20 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     loaded = load(args.file)
     paths = {"-o": args.out} | {form: getattr(args, form[2:]) for form in FORMS}
-    outputs = Outputs(paths, loaded.inputs, args.force)
+    inputs = [*loaded.inputs, *([args.measured] if args.measured else [])]
+    outputs = Outputs(paths, inputs, args.force)
     made = report_of_file(
         loaded, Wanted(args.policy, args.accounting, args.target, others=not args.only)
     )
     asked = [form for form in FORMS if form in outputs.paths]
     if asked and (made.story is None or made.planned is None):
         raise UsageError(f"{asked[0]} needs a program: {args.file} is of kind {loaded.kind}")
+    if args.measured is not None:
+        _add_measured(made, args.measured, loaded.kind)
     text = page(made.data)
     outputs.write("-o", text)
     _write_forms(made, outputs)
-    data = {
+    data: dict[str, Any] = {
         "kind": loaded.kind,
         "file": args.file,
         "out": args.out,
@@ -76,8 +85,17 @@ def run(args: argparse.Namespace) -> int:
         "written": list(outputs.paths.values()),
         "seconds": round(time.perf_counter() - start, 3),
     }
+    if "measured" in made.data:
+        data["measured"] = made.data["measured"]
     emit(args.json, data, _lines(data, made.data))
     return 0
+
+
+def _add_measured(made: FileReport, path: str, kind: str) -> None:
+    if made.story is None:
+        raise UsageError(f"--measured needs a file with launches, not one of kind {kind}")
+    launches = [row["name"] for row in made.data["kernels"]]
+    read_measured(path, made.story.counted, launches).put_into(made.data)
 
 
 def _write_forms(made: FileReport, outputs: Outputs) -> None:
@@ -99,6 +117,13 @@ def _write_forms(made: FileReport, outputs: Outputs) -> None:
 def _lines(data: dict[str, Any], shown: dict[str, Any]) -> Iterator[str]:
     for row in shown.get("advice", [])[:3]:
         yield f"{row['what']}: {row['gain']}"
+    if "measured" in shown:
+        timed = shown["measured"]
+        yield (
+            f"measured {timed['us']:,} us for {timed['launches']} of {len(shown['kernels'])}"
+            f" launches and calls, predicted {timed['predicted_us']:,} us"
+        )
+        yield from [f"note: {note}" for note in timed["notes"]]
     more = [path for path in data["written"] if path != data["out"]]
     also = f", {', '.join(more)}" if more else ""
     yield f"wrote {data['out']} ({human_bytes(data['bytes'])}){also}; {data['seconds']} s"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from treadle.analysis.accounting import ACCOUNTINGS, Figures, figures
 from treadle.analysis.comm.machine import machine_of
+from treadle.core.codes import load_codes
+from treadle.core.context import Ctx
 from treadle.core.options import Options
 from treadle.core.reading import read_text
 from treadle.core.writing import Outputs
@@ -34,6 +36,7 @@ from treadle.lab.scheduling import (
     message_changes,
     options_for,
 )
+from treadle.page.from_journal import note_programs
 from treadle.page.verdicts import refusals_in, traded_in
 from treadle.schedule.partition import partitions, with_fewest_partitions
 from treadle.schedule.passes import KERNELS, PIPELINE, message_passes
@@ -53,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", metavar="FILE", help="write the schedule as data here")
     parser.add_argument("--replay", metavar="FILE", help="apply a saved schedule, do not search")
     parser.add_argument("--force", action="store_true", help="OUT may be the input")
-    parser.add_argument("--journal", metavar="FILE", help="write the journal here")
+    parser.add_argument(
+        "--journal", metavar="FILE", help="write the journal here; `treadle report` takes it"
+    )
     parser.add_argument("--policy", choices=sorted(POLICIES), help="what fusion may do and cost")
     add_comm_arguments(parser)
     parser.add_argument("--world", type=int, metavar="N", help="ranks of the job")
@@ -124,8 +129,20 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         outputs.write("--save", schedule_of(program, scheduled).to_text())
     if args.journal:
+        _note_programs(ctx, choice, given, program, built)
         ctx.journal.write(args.journal)
     return 0
+
+
+def _note_programs(
+    ctx: Ctx, choice: ScheduleChoice, given: Program, program: Program, built: Program
+) -> None:
+    """Let the journal hold all that a page is made from."""
+    if choice.kept_given:
+        quiet = replace(ctx, journal=type(ctx.journal)())
+        built = run_pipeline(given, quiet, KERNELS)
+    found = {"given": given, "unfused": program, "scheduled": choice.program, "built": built}
+    note_programs(ctx.journal, found, ctx.options, choice.kept_given)
 
 
 def _communication(
@@ -181,9 +198,11 @@ def _lines(counted: dict[str, dict[str, object]], data: dict[str, object]) -> It
     yield from table(rows, ("", *counted))
     refusals = data["refusals"]
     assert isinstance(refusals, dict)
+    titles = load_codes()
     for code, row in refusals.items():
         size = f", {human_bytes(row['bytes'])} left on the table" if row["bytes"] else ""
-        yield f"refused {code} {row['count']} times{size}"
+        means = f" ({titles[code].title})" if code in titles else ""
+        yield f"refused {code}{means} {row['count']} time{'s' * (row['count'] != 1)}{size}"
     traded = data["traded"]
     assert isinstance(traded, dict)
     if traded["fusions"]:

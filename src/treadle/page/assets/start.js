@@ -1,6 +1,6 @@
 // Puts the views together: navigation, search, and the view that the address names.
 
-const ORDER = ['overview', 'changes', 'peaks', 'kernels', 'graph', 'fusion', 'memory', 'passes', 'lanes', 'codes'];
+const ORDER = ['overview', 'changes', 'peaks', 'kernels', 'roofline', 'graph', 'fusion', 'memory', 'passes', 'lanes', 'codes'];
 
 function first() {
   return ORDER.find(name => views.get(name).shown()) || null;

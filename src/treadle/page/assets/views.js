@@ -51,7 +51,8 @@ function kernelsView(words) {
   const total = most([0, data.kernels.reduce((sum, r) => sum + r.predicted_us, 0)]);
   const keep = words.bound ? row => row.bound === words.bound : null;
   const note = words.bound ? h('p', {}, 'Only those bound by ' + words.bound + '. ', h('a', {href: '#kernels'}, 'all')) : null;
-  return h('section', {}, h('h2', {}, 'Launches and calls'), note, table([
+  const timed = data.kernels.some(r => r.measured_us !== undefined);
+  return h('section', {}, h('h2', {}, 'Launches and calls'), measuredNote(), note, table([
     {name: '#', get: r => kernelOf.get(r.name), number: true},
     {name: 'name', get: r => r.name, show: r => kernelLink(r.name)},
     {name: 'kind', get: r => r.kind},
@@ -60,10 +61,24 @@ function kernelsView(words) {
     {name: 'loaded', get: r => r.bytes_loaded, show: r => bytes(r.bytes_loaded), number: true},
     {name: 'stored', get: r => r.bytes_stored, show: r => bytes(r.bytes_stored), number: true},
     {name: 'predicted us', get: r => r.predicted_us, show: r => number(r.predicted_us), number: true},
+    ...(timed ? [
+      {name: 'measured us', get: r => r.measured_us ?? null, show: r => number(r.measured_us), number: true},
+      {name: 'measured / predicted', get: r => ratio(r), show: r => ratio(r) === null ? '' : ratio(r).toFixed(2), number: true},
+    ] : []),
     {name: 'share', get: r => r.predicted_us / (total || 1), show: r => (100 * r.predicted_us / (total || 1)).toFixed(1) + ' %', number: true},
     {name: 'bound by', get: r => r.bound},
     {name: 'from', get: r => r.lines.concat(r.from), show: r => listed(r.lines.concat(r.from), null, 3), names: true},
   ], data.kernels, {label: 'launches', keep}));
+}
+
+function ratio(row) { return row.measured_us === undefined || !row.predicted_us ? null : row.measured_us / row.predicted_us; }
+
+// Where measured times come from, and how far predicted ones are off in all.
+function measuredNote() {
+  const m = data.measured;
+  if (!m) return null;
+  return h('div', {}, h('p', {}, 'Measured: ' + number(m.us) + ' us for ' + number(m.launches) + ' of ' + number(data.kernels.length)
+    + ' launches and calls, predicted ' + number(m.predicted_us) + ' us (' + m.source + ').'), m.notes.map(note => h('p', {class: 'dim'}, note)));
 }
 
 function kernelView(words) {
@@ -87,6 +102,7 @@ function kernelView(words) {
       ['moves', bytes(row.bytes_loaded) + ' in, ' + bytes(row.bytes_stored) + ' out'],
       ['arithmetic', row.flops ? number(Math.round(row.flops)) + ' flop, ' + number(row.flops / Math.max(1, row.bytes_loaded + row.bytes_stored)) + ' per byte' : null],
       ['predicted', number(row.predicted_us) + ' us, bound by ' + row.bound],
+      ['measured', row.measured_us === undefined ? null : number(row.measured_us) + ' us' + (ratio(row) === null ? '' : ', ' + ratio(row).toFixed(2) + ' times the predicted time')],
       ['loop schedule', Object.keys(row.steps).length ? Object.entries(row.steps).map(([nest, steps]) => h('div', {}, nest + ': ' + steps.join(', '))) : null],
       ['lines', row.lines.join(', ')],
       ['from', row.from.join(', ')],

@@ -3,7 +3,7 @@
     TORCH_LOGS=fusion         every decision to fuse or not, with its code and numbers
     TORCH_LOGS=schedule       the kernels and calls in order, and the memory they need
     TORCH_LOGS=output_code    the generated C
-    TORCH_TRACE=folder        files for tlparse: program, schedule, memory plan, C
+    TORCH_TRACE=folder        files for tlparse: program, schedule, memory plan, C, summary
 
 Nothing is written or computed unless it is asked for.
 """
@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
+from treadle import __version__
+from treadle.analysis.accounting import LAUNCHLESS, OURS, figures
+from treadle.analysis.cost import Roofline, cost_model, work_of
 from treadle.core.journal import decision_line
 from treadle.core.options import Options
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.report.memory import graph_memory
+from treadle.ir.effects import runs
+from treadle.ir.program import Program
 from treadle.ir.text import show_program
 
 if TYPE_CHECKING:
@@ -58,6 +64,49 @@ def trace(built: Built) -> None:
     compat.trace_artifact(f"{stem}_schedule", "string", lambda: show_program(scheduled))
     compat.trace_artifact(f"{stem}_memory_plan", "json", lambda: _memory_json(built))
     compat.trace_artifact(f"{stem}_c", "string", lambda: built.runner.compiled.unit.text)
+    compat.trace_artifact(f"{stem}_summary", "json", lambda: json.dumps(summary(built), indent=1))
+
+
+def summary(built: Built) -> dict[str, Any]:
+    """What the page of a graph begins with: figures before and after, decisions, kernels."""
+    kernels, journal = built.scheduled.kernels, built.scheduled.journal
+    options = built.scheduled.ctx.options
+    model = cost_model(kernels, options)
+    own = ("dump", "dump_pass")  # where reproducers go: not something that was asked for
+    return {
+        "treadle": __version__,
+        "graph": built.name,
+        "options": {
+            one.name: value
+            for one in fields(options)
+            if (value := getattr(options, one.name)) != one.default and one.name not in own
+        },
+        "before": vars(figures(built.lowered.program, OURS)),
+        "after": vars(figures(kernels, OURS)),
+        "agreed": dict(journal.decided(ok=True)),
+        "refused": dict(journal.decided(ok=False)),
+        "called": [list(row) for row in sorted(set(built.lowered.fallbacks))],
+        "kernels": list(_kernel_table(kernels, model)),
+        "seconds": round(built.seconds, 3),
+    }
+
+
+def _kernel_table(kernels: Program, model: Roofline) -> Iterator[dict[str, Any]]:
+    """Each launch and call in order: what it runs, for whom, what it moves, how long it takes."""
+    for op in kernels.ops:
+        if not runs(op) or isinstance(op, LAUNCHLESS):
+            continue
+        work = work_of(kernels, op)
+        ran = [n for leaf in op.leaves for n in getattr(leaf, "runs", None) or (leaf.name,)]
+        yield {
+            "name": op.name,
+            "runs": list(dict.fromkeys(ran)),
+            "origins": list(dict.fromkeys(o for leaf in op.leaves for o in leaf.origins)),
+            "bytes_loaded": work.bytes_read,
+            "bytes_stored": work.bytes_written,
+            "flops": work.flops,
+            "predicted_us": round(model.op_ns(op) / 1e3, 3),
+        }
 
 
 def _memory_json(built: Built) -> str:

@@ -1,6 +1,6 @@
 """The page of a live model: every graph that was compiled for it, in one file.
 
-    treadle.report(model, x)                                      report.html, nothing runs
+    treadle.report(model, x)                             report.html; the model does not run
     torch.compile(model, backend="treadle", options={"report": "out.html"})
 
 Graphs come one after the other: with the option the file is written again with each of them.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
 from treadle.core.writing import Outputs
+from treadle.frontends.torch.report.measured import measured_launches
 from treadle.frontends.torch.report.memory import graph_memory
 from treadle.page.html import data_in, page
 from treadle.page.report import head, report_of_story
@@ -54,9 +55,13 @@ def report(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     run: bool = False,
+    measure: bool = True,
     **kwargs: Any,
 ) -> ReportPage:
-    """Write the page of how a call would be compiled; nothing runs unless `run` says so."""
+    """Write the page of how a call would be compiled; the model runs only if `run` says so.
+
+    On the CPU each kernel is measured by itself, on memory of its own, unless `measure` is False.
+    """
     from treadle.frontends.torch.report.model import captured_graphs
 
     outputs = Outputs({"out": out}, ())  # refused before the work
@@ -64,7 +69,7 @@ def report(
         model, inputs, kwargs, options, mode=mode, dynamic=dynamic, fullgraph=fullgraph, run=run
     )
     name = getattr(model, "__name__", type(model).__name__)
-    data = model_page(name, [graph_page(one) for one in built], breaks)
+    data = model_page(name, [graph_page(one, measure) for one in built], breaks)
     outputs.write("out", page(data))
     return ReportPage(out, data)
 
@@ -79,13 +84,15 @@ def model_page(
     return data
 
 
-def graph_page(built: Built) -> dict[str, Any]:
+def graph_page(built: Built, measure: bool = True) -> dict[str, Any]:
     """The data of one compiled graph: the same passes again, with all that they decide kept."""
     program, options = built.lowered.program, built.scheduled.ctx.options
     options = options.with_(explain=True, dump=None, debug=0)
     ctx = Ctx(options, cost_model(program, options), journal_for(options))
     story = tell(program, program, ctx, built.name)
     data = report_of_story(story)
+    if measure and (times := measured_launches(built)) is not None:
+        times.put_into(data)
     memory = graph_memory(built)
     data["notes"] = [
         f"A run holds at most {memory.peak_bytes:,} B at once, inputs and outputs counted, at"
@@ -109,5 +116,6 @@ def add_to_page(path: str, built: Built) -> None:
             known = list(old["graphs"])
     except (OSError, UnicodeDecodeError, json.JSONDecodeError):
         pass  # nothing there yet, or a file of somebody else, which is written over as asked
-    data = model_page(os.path.basename(path), [*known, graph_page(built)])
+    measure = built.scheduled.ctx.options.report_times
+    data = model_page(os.path.basename(path), [*known, graph_page(built, measure)])
     outputs.write("report", page(data))
