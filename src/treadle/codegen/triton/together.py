@@ -10,8 +10,9 @@
         ...                                   what one program of a nest does
 
 A device starts and ends many small launches one after the other; of one launch all programs are
-there at once. A nest that keeps the device busy by itself stays one launch. Finding addresses takes as long as a tile does, so each program takes several tiles:
-neighbours, for memory is fastest where all programs of a moment are in the same part of it.
+there at once. A nest that keeps the device busy by itself stays one launch. Finding addresses takes
+as long as a tile does, so each program takes several tiles: neighbours, for memory is fastest where
+all programs of a moment are in the same part of it.
 """
 
 from __future__ import annotations
