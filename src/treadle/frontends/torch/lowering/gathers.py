@@ -24,7 +24,7 @@ def sent_safely(function: Any) -> Any:
     return _instead().get(function, function)
 
 
-def gather(input: Any, group_size: int, group_name: Any) -> Any:  # noqa: A002
+def gather(input: Any, group_size: int, group_name: Any) -> Any:
     """`all_gather_into_tensor`, not as a list of one where gloo sends it."""
     if not input.dim() or not _is_gloos(input, group_name):
         return _operators().all_gather_into_tensor.default(input, group_size, group_name)
@@ -54,7 +54,7 @@ def _in_real_numbers(tensor: Any) -> Any:
 
 
 def _is_gloos(tensor: Any, group_name: Any) -> bool:
-    """Whether gloo sends a tensor; False too where nobody can tell, and torch says what is wrong."""
+    """Whether gloo sends a tensor; False too where nobody can tell: then torch says why."""
     own: Any = dist.distributed_c10d
     if not tensor.is_cpu:
         return False
