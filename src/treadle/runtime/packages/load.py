@@ -196,7 +196,7 @@ class Package:
             kept.append(keep)
         changed = [bool(one["changes"]) for one in self.inputs]
         names = [str(one["name"]) for one in self.inputs]
-        refuse_shared(records, list(zip(names, self._in, changed, strict=True)))
+        refuse_shared(list(records), list(zip(names, self._in, changed, strict=True)))
         new = new_torch if any(map(is_torch, values)) else new_numpy
         results = (CTensor * max(len(self._out), 1))()
         if self._describe(self._handle, records, results):
