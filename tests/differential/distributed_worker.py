@@ -23,11 +23,15 @@ from distributed_models import TOKENS, WIDTH, Gathered, parallel_transformer
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
+from treadle.frontends.torch.lowering import calls
 from treadle.ir.program import Collective, Wait
 from treadle.runtime.hosts.torch_cpu import Runner
+from treadle.runtime.launch_plan import CallStep, WaitStep
 from treadle.schedule.passes.order_collectives import exposed_flights
 
 STEPS = 5
+LAPS = 150
+OPERATORS: Any = torch.ops._c10d_functional
 MARK = 77_777
 """Bytes of an allocation that nothing else makes: it stands before and behind every run."""
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -195,6 +199,69 @@ def in_parts(rank: int) -> dict[str, Any]:
     return {"apart": apart, "parts": [len(leaf.writes) for leaf in sent if leaf.part_of]}
 
 
+def in_flight(rank: int, world: int) -> dict[str, Any]:
+    """Many gathers under way at once, again and again; in which form they went to the group."""
+    sizes = [16, 64, 128, 32, 1000, 256, 16, 40_000] * 4
+
+    def gathered(*given: Any) -> Any:
+        listed = OPERATORS.all_gather_into_tensor_coalesced([x + 1 for x in given[:8]], world, "0")
+        single = [OPERATORS.all_gather_into_tensor(x * 2, world, "0") for x in given[8:]]
+        return [torch.cos(OPERATORS.wait_tensor(x)) for x in (*listed, *single)]
+
+    given = [torch.arange(n) * 0.25 + rank for n in sizes]
+    others = [[torch.arange(n) * 0.25 + r for r in range(world)] for n in sizes]
+    expected = [torch.cos(torch.cat(row) + 1) for row in others[:8]]
+    expected += [torch.cos(torch.cat(row) * 2) for row in others[8:]]
+    built: list[Built] = []
+    apart = 0.0
+    with torch.no_grad():
+        run = torch.compile(gathered, backend=backend(built))
+        for _ in range(LAPS):
+            pairs = zip(run(*given), expected, strict=True)
+            apart = max(apart, *[float((a - b).abs().max()) for a, b in pairs])
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            run(*given)
+    names = {event.name for event in profile.events() if event.name.startswith("c10d::")}
+    steps = built[0].runner.bound().plan.steps
+    flights = [isinstance(s, CallStep) - isinstance(s, WaitStep) for s in steps]
+    most = max(sum(flights[: k + 1]) for k in range(len(flights)))
+    return {"apart": apart, "names": sorted(names), "most": most}
+
+
+def fails_in_flight(rank: int, world: int, store: Any) -> dict[str, Any]:
+    """A run that ends with an error instead of a wait; who wrote to memory later on."""
+
+    def gathered(x: Any) -> Any:
+        return OPERATORS.wait_tensor(OPERATORS.all_gather_into_tensor(x * 2, world, "0")) + 1
+
+    def refused(tensor: Any) -> Any:
+        raise RuntimeError("nobody waits")
+
+    count = 1000
+    told, changed, apart = "", 0, 0.0
+    x = torch.full((count,), float(rank))
+    if rank == 0:
+        calls.wait_for = refused
+    with torch.no_grad():
+        run = torch.compile(gathered, backend=backend([]))
+        if rank == 0:
+            try:
+                run(x)
+            except RuntimeError as e:
+                told = str(e)
+            # What the run let go of may be somebody else's now.
+            mine = [torch.full((n,), 7.0) for n in (count, count * world) for _ in range(64)]
+            store.set("rank 0 has failed", "yes")
+            store.wait(["rank 1 is done"])
+            changed = sum(bool((one != 7).any()) for one in mine)
+        else:
+            store.wait(["rank 0 has failed"])
+            expected = torch.arange(float(world)).repeat_interleave(count) * 2 + 1
+            apart = float((run(x) - expected).abs().max())
+            store.set("rank 1 is done", "yes")
+    return {"told": told, "changed": changed, "apart": apart}
+
+
 def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     """Train twice, in eager mode and compiled; what each gave, and what was compiled."""
     eager, compiled = models(case, rank, world)
@@ -239,6 +306,10 @@ def main() -> None:
         loses_a_rank(case, rank)
     if case == "disagree":
         said: dict[str, Any] = {"error": disagree(rank)}
+    elif case == "in_flight":
+        said = in_flight(rank, world)
+    elif case == "fails_in_flight":
+        said = fails_in_flight(rank, world, store)
     else:
         said = in_parts(rank) if case == "parts" else trained(case, rank, world)
     print(json.dumps(said))

@@ -17,6 +17,7 @@ import torch.distributed._functional_collectives as funcol  # noqa: E402
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
+from treadle.frontends.torch.lowering.gathers import sent_safely  # noqa: E402
 from treadle.runtime.launch_plan import CallStep, WaitStep  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -87,3 +88,58 @@ def test_the_wait_waits_for_what_the_collective_gave(monkeypatch: pytest.MonkeyP
     again([x, y])
     assert len(waited) == 1
     torch.testing.assert_close(waited[0], x * 2)
+
+
+def example(kind: str) -> Any:
+    """A tensor of an element type or a shape that a gather may treat in a way of its own."""
+    shapes = {
+        "nothing": torch.empty(0, 3),
+        "no columns": torch.empty(2, 0),
+        "a part": torch.arange(10.0)[3:7],
+        "conjugate": torch.tensor([1 + 2j, 3 - 1j]).conj(),
+    }
+    if kind in shapes:
+        return shapes[kind]
+    return torch.arange(6).reshape(3, 2).to(getattr(torch, kind))
+
+
+KINDS = ("float32", "bfloat16", "int64", "uint8", "bool", "complex64", "nothing", "no columns",
+         "a part", "conjugate")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("named", [True, False])
+def test_gathers_under_a_short_name_are_torchs(kind: str, named: bool) -> None:
+    own, x = torch.ops._c10d_functional, example(kind)
+    group = dist.group.WORLD.group_name if named else dist.group.WORLD
+    single, each = own.all_gather_into_tensor.default, own.all_gather_into_tensor_coalesced.default
+    if not named and "str group_name" in str(single._schema):
+        pytest.skip("this torch knows groups by name only")
+    expected = own.wait_tensor(single(x, 1, group))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        begun = [sent_safely(single)(x, 1, group), *sent_safely(each)([x, x], 1, group)]
+        found = [own.wait_tensor(one) for one in begun]
+    for one in found:
+        assert (one.dtype, one.stride()) == (expected.dtype, expected.stride())
+        assert torch.equal(one.resolve_conj(), expected.resolve_conj())
+    names = {event.name for event in profile.events() if event.name.startswith("c10d::")}
+    assert names == {"c10d::_allgather_base_"}
+
+
+def test_a_gather_that_torch_refuses_is_refused_in_its_words() -> None:
+    own = torch.ops._c10d_functional.all_gather_into_tensor.default
+    for given in ((torch.tensor(1.0), 1, "0"), (torch.ones(2), 1, "no such group")):
+        said = []
+        for function in (own, sent_safely(own)):
+            with pytest.raises(RuntimeError) as error:
+                function(*given)
+            said.append(str(error.value).splitlines()[0])
+        assert said[0] == said[1]
+
+
+def test_what_gloo_does_not_send_goes_as_before() -> None:
+    reduce = torch.ops._c10d_functional.all_reduce.default
+    assert sent_safely(reduce) is reduce
+    single = torch.ops._c10d_functional.all_gather_into_tensor.default
+    there = torch.ones(2, 3, device="meta")
+    assert sent_safely(single)(there, 4, "0").shape == (8, 3)

@@ -138,3 +138,20 @@ def test_a_message_of_several_tensors_is_sent_in_parts(tmp_path: Path) -> None:
         assert said["apart"] < 1e-4
         assert len(said["parts"]) > 1
         assert sum(said["parts"]) == 4
+
+
+def test_many_gathers_are_under_way_at_once_and_none_in_the_form_that_breaks_gloo(
+    tmp_path: Path,
+) -> None:
+    for said in job("in_flight", tmp_path):
+        assert said["apart"] < 1e-5
+        assert said["most"] > 8
+        # gloo's threads free the name of a gather of a list twice if two of them end together.
+        assert said["names"] == ["c10d::_allgather_base_"]
+
+
+def test_what_is_under_way_when_a_run_fails_writes_to_nobody_elses_memory(tmp_path: Path) -> None:
+    failed, went_on = job("fails_in_flight", tmp_path)
+    assert "nobody waits" in failed["told"]
+    assert failed["changed"] == 0
+    assert went_on["apart"] < 1e-5

@@ -344,6 +344,29 @@ def test_inputs_that_change_change(tmp_path: Path) -> None:
         loaded(x, y)
 
 
+def test_an_input_that_changes_shares_no_memory_with_another(tmp_path: Path) -> None:
+    class Doubles(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            x.mul_(2)
+            return (x + y).flip(0) * y
+
+    x, y = torch.ones(4, 5), torch.full((4, 5), 3.0)
+    package(Doubles(), (x.clone(), y), tmp_path / "doubles.treadle")
+    loaded = treadle.load_package(tmp_path / "doubles.treadle")
+    torch.testing.assert_close(loaded(x.clone(), y), Doubles()(x.clone(), y))
+    memory = np.arange(40, dtype="f4")
+    halves = memory[:20].reshape(4, 5), memory[20:].reshape(4, 5)
+    over = memory[19:39].reshape(4, 5)
+    np.testing.assert_allclose(
+        loaded(halves[0].copy(), halves[1]), loaded(halves[0], halves[1]), rtol=0
+    )  # neighbours do not meet
+    for pair in ((x, x), (x, x[:, :1].expand(4, 5)), (halves[0], over)):
+        before = pair[0].copy() if isinstance(pair[0], np.ndarray) else pair[0].clone()
+        with pytest.raises(UsageError, match="'x' is changed by the run and shares memory with"):
+            loaded(*pair)
+        assert (pair[0] == before).all()
+
+
 def test_a_buffer_that_shares_memory_and_changes_is_refused(tmp_path: Path) -> None:
     class Shared(torch.nn.Module):
         def __init__(self) -> None:

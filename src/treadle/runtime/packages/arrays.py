@@ -89,6 +89,35 @@ def given_tensor(value: Any, name: str, dtype: DType, changes: bool) -> tuple[CT
     raise wrong(name, f"is {kind}: expected an array of numpy, torch or anything with DLPack")
 
 
+def refuse_shared(records: Sequence[CTensor], rows: Sequence[tuple[str, DType, bool]]) -> None:
+    """Raise PKG004 if an input that a run changes lies where another input lies.
+
+    `rows`: name, element type, and whether a run changes it. The model was captured with inputs
+    that do not see each other's changes.
+    """
+    if not any(changes for _, _, changes in rows):
+        return
+    spans = [_span(r, dtype.itemsize) for r, (_, dtype, _) in zip(records, rows, strict=False)]
+    for k, (name, _, changes) in enumerate(rows):
+        for other, (begin, end) in enumerate(spans):
+            meets = max(spans[k][0], begin) < min(spans[k][1], end)
+            if changes and other != k and meets:
+                raise wrong(
+                    name, f"is changed by the run and shares memory with '{rows[other][0]}'"
+                )
+
+
+def _span(record: CTensor, itemsize: int) -> tuple[int, int]:
+    """The first byte of a tensor and the one behind its last; the same one if it has none."""
+    at, sizes = record.data or 0, record.sizes[: record.rank]
+    if 0 in sizes:
+        return at, at
+    steps = zip(sizes, record.strides[: record.rank], strict=True)
+    reach = [(n - 1) * step for n, step in steps]
+    first, last = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+    return at + first * itemsize, at + (last + 1) * itemsize
+
+
 def _of_torch(value: Any, name: str, changes: bool) -> tuple[CTensor, Any]:
     torch = sys.modules["torch"]
     if value.device.type != "cpu" or value.layout is not torch.strided:

@@ -31,6 +31,7 @@ from treadle.runtime.packages.arrays import (
     is_torch,
     new_numpy,
     new_torch,
+    refuse_shared,
 )
 from treadle.runtime.packages.manifest import BLOCK, digest_of
 
@@ -193,6 +194,9 @@ class Package:
             one = self.inputs[k]
             records[k], keep = given_tensor(value, one["name"], self._in[k], one["changes"])
             kept.append(keep)
+        changed = [bool(one["changes"]) for one in self.inputs]
+        names = [str(one["name"]) for one in self.inputs]
+        refuse_shared(list(records), list(zip(names, self._in, changed, strict=True)))
         new = new_torch if any(map(is_torch, values)) else new_numpy
         results = (CTensor * max(len(self._out), 1))()
         if self._describe(self._handle, records, results):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.lowering.gathers import sent_safely
 from treadle.frontends.torch.lowering.parts import Part, compiled_parts
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
 from treadle.frontends.torch.process_groups import ranks_of_group
@@ -125,7 +126,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     kwargs = template(graph, dict(node.kwargs), holes)
     val = node.meta.get("val")
     is_single = not isinstance(val, list | tuple)
-    function = graph.callable_of(node)
+    function = sent_safely(graph.callable_of(node))
     if node.target in RELATIVE and not isinstance(graph.value(node.args[0]), Opaque):
         # The place it counts from may be known at run time only, like any other argument.
         began = graph.sizes.expr(node.args[0].meta["val"].storage_offset())
@@ -235,7 +236,7 @@ def joined_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall
     tensors = [_shifted(m.args[0], k * each) for k, m in enumerate(members)]
     first = members[0]
     namespace, name, overload = op.target.split(".")
-    function = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    function = sent_safely(getattr(getattr(getattr(torch.ops, namespace), name), overload))
     call = LibraryCall(function, (tensors, *first.args[1:]), first.kwargs, is_single=False)
     call.results = [(k, written, False) for k, written in enumerate(op.writes)]
     call.keeps_arguments, call.wait = first.keeps_arguments, first.wait
