@@ -45,7 +45,7 @@ from treadle.core.toolchain import LoadedLibrary, load_shared
 from treadle.core.verdict import YES
 from treadle.index import Symbol
 from treadle.ir.interp.compare import random_inputs
-from treadle.ir.program import Loop, Program
+from treadle.ir.program import Call, Nop, Program
 from treadle.ir.text import show_program
 from treadle.runtime import compile_program
 from treadle.testing.error_bound import derive_bounds, outside
@@ -170,14 +170,16 @@ def is_fitting(program: Program) -> bool:
     return not (
         reads_what_it_accumulates(program)
         or asks_for_a_position(program)
-        or shows_gaps_to_others(program)
+        or shows_rubbish_to_others(program)
     )
 
 
-def shows_gaps_to_others(program: Program) -> bool:
-    """Whether calls may see memory between the elements of a buffer, which nothing defines."""
-    if all(isinstance(op, Loop) for op in program.leaves):
+def shows_rubbish_to_others(program: Program) -> bool:
+    """Whether calls may see memory that nothing defines: fresh, or between elements of a buffer."""
+    if not any(isinstance(op, Call) for op in program.leaves):
         return False
+    if any(isinstance(op, Nop) for op in program.leaves):
+        return True
     roots = {program.by_name[program.storage_of(b.name)] for b in program.buffers}
     return any(root.storage_numel is not root.numel for root in roots)
 
