@@ -163,9 +163,9 @@ def test_a_whole_number_has_no_negative_zero(element: str, whole: str) -> None:
 
 def test_columns_that_are_read_across_are_no_tiles() -> None:
     program = program_of(
-        {"x": "f32[48, 16]"},
+        {"x": "f32[49, 16]"},
         {"y": "f32[16, 48]"},
-        """loop body on cpu for i in 16, j in 48 reduce r in 1 {
+        """loop body on cpu for i in 16, j in 48 reduce r in 2 {
   %0 = load x[i + 16*j + r]
   %1 = reduce sum %0
   store y[48*i + j] = %1

@@ -11,15 +11,10 @@ from dataclasses import replace
 
 from treadle.core.unused import unused_name
 from treadle.index import Domain, Expr, IntLike, Symbol, loop
-from treadle.ir.body import Body, Stmt
+from treadle.ir.body import Body
 from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter
-from treadle.ir.typing import infer_types
-from treadle.kernel.renest import top_statements
-from treadle.kernel.stages import over_of
-
-OF_ONE = ("sum", "prod", "max", "min")
-"""Reductions that give a single step as it is."""
+from treadle.kernel.single_steps import reduced_single_steps
 
 
 def as_one_row(nest: Nest, program: Program) -> Nest:
@@ -27,23 +22,10 @@ def as_one_row(nest: Nest, program: Program) -> Nest:
     ops = {at.stmt.op for at in nest.body.walk()}
     if "scan" not in ops or len(nest.body.reduce) < 2:
         return nest
-    body = _without_single_steps(nest.body, program)
+    body = reduced_single_steps(nest.body, program.by_name)
     if any(at.stmt.op == "reduce_part" for at in body.walk()):
         return nest
     return replace(nest, body=_flattened(body))
-
-
-def _without_single_steps(body: Body, program: Program) -> Body:
-    extents = dict(body.reduce.items())
-    types = infer_types(body, program.by_name)
-    stmts = []
-    for top in top_statements(body):
-        stmt = top.stmt
-        is_part = stmt.op == "reduce_part" and stmt.attr("kind") in OF_ONE
-        if is_part and all(extents[v].value == 1 for v in over_of(stmt)):
-            stmt = Stmt("cast", stmt.args, (types[top.number],))
-        stmts.append(stmt)
-    return replace(body, stmts=tuple(stmts))
 
 
 def _flattened(body: Body) -> Body:

@@ -343,8 +343,9 @@ def _keep_costly(
         one = passes[time]
         acting = {s.position for s in one.actions}
         needed = {s.position: s for s in _needed(one, steps)}
+        before = {s.position for t, p in passes.items() if t < time for s in _needed(p, steps)}
         for s in needed.values():
-            if s.time < time and s.position not in acting and s.varies == reduce_vars:
+            if s.position in before and s.position not in acting and s.varies == reduce_vars:
                 continue  # it was there before: only what is new now asks for old values
             for u in s.uses:
                 made = steps[u]

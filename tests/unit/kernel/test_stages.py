@@ -57,6 +57,17 @@ def test_what_is_overwritten_before_its_last_use_is_kept() -> None:
     assert kept == ["load"]
 
 
+def test_what_is_costly_is_kept_for_values_that_only_the_later_pass_makes() -> None:
+    """The doubled exponential needs no sum, but nobody asks for it before the second pass."""
+    k, (x, y, _) = body()
+    v = k.load(x, *k.vars)
+    e = k.exp(v)
+    doubled = e + e
+    k.store(y, k.vars, doubled - k.sum(e * v))
+    nests = plan_nests(k.build(), lambda name: name, in_any_order=True)
+    assert [s.op for s in nests.steps if s.kept] == ["exp"]
+
+
 def test_what_is_overwritten_in_its_last_pass_is_not_kept() -> None:
     k, (x, _, _) = body()
     v = k.load(x, *k.vars)

@@ -1,4 +1,4 @@
-"""Pointwise functions in float, for loops that run on vectors: see fast.h.
+"""Pointwise functions in float, for loops that run on vectors: see fast.h and library.h.
 
 The exact forms (`ops.WIDE`) go through double and call the C library, one element at a time. Where
 the numerics of a program allow the error stated here, these stand in for them.
@@ -23,6 +23,30 @@ FAST: Mapping[str, tuple[str, float]] = {
     "rsqrt": ("(1.0f / sqrtf({a}))", 1.5),
 }
 """Operation -> how it is written in float, and its largest error in ulp."""
+LIBRARY: Mapping[str, float] = {
+    "acos": 4.0,
+    "acosh": 4.0,
+    "asin": 4.0,
+    "asinh": 4.0,
+    "atan": 4.0,
+    "atanh": 4.0,
+    "atan2": 4.0,
+    "cos": 4.0,
+    "cosh": 4.0,
+    "erfc": 4.0,
+    "exp2": 4.0,
+    "expm1": 4.0,
+    "hypot": 4.0,
+    "log10": 4.0,
+    "log1p": 4.0,
+    "log2": 4.0,
+    "pow": 4.0,
+    "sin": 4.0,
+    "sinh": 4.0,
+    "tan": 4.0,
+}
+"""Operation that the C library carries out on vectors (library.h) -> its largest error in ulp."""
+OF_TWO = frozenset({"atan2", "hypot", "pow"})
 VECTOR = "vector_"
 """How the helpers are called that give a function of fast.h its forms on vectors (vectors.h)."""
 
@@ -48,10 +72,14 @@ def fast_pointwise(
     Where a loop that runs on vectors calls unconditionally, `helpers` notes what it calls.
     """
     text, error = FAST.get(op, ("", 0.0))
+    if op in LIBRARY and helpers is not None:
+        text, error = "{f}({a}, {b})" if op in OF_TWO else "{f}({a})", LIBRARY[op]
     common = as_float(promote_all(list(types)))
     if not text or error > numerics.function_ulps or common is DType.F64:
         return pointwise(op, values, types, result)
     assert isinstance(result, DType), f"{op} has one result"
+    if not result.is_float:
+        return pointwise(op, values, types, result)  # a power of whole numbers
     operands = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
     fits = [o if o.isidentifier() else f"({o})" for o in operands]
     function = fast_call(op, helpers) if "{f}" in text else ""

@@ -47,22 +47,20 @@ TR_FN uint8_t tr_signbit_f64(double x) { return (uint8_t)(tr_bits_f64(x) >> 63);
 
 /* ------------------------------------------------------------------ narrow floats
 
-   A value of a narrow type is held as the float it equals. `encode` rounds to nearest even and
-   gives the stored bits; on a value that is already of the type it is exact. */
+   A value of a narrow type is held as the float it equals. `round` rounds to nearest even, `encode`
+   gives the stored bits of a value that is of the type already. */
 
-/* The bits of a float that is rounded to bf16, to the nearest, ties to even. A NaN stays one. There
-   is no branch and no 16-bit number, so that vectors of floats stay what they are. */
+/* The bits of a float that is rounded to bf16, to the nearest, ties to even. A NaN is a quiet one.
+   There is no branch and no 16-bit number, so that vectors of floats stay what they are. */
 TR_FN uint32_t tr_rounded_bf16_bits(float x)
 {
-    uint32_t u = tr_bits_f32(x), top = u & 0xffff0000u;
-    uint32_t nan = top & 0x007f0000u ? top : top | 0x00400000u;
-    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
-    return (u & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
+    uint32_t u = tr_bits_f32(x), rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    return (x != x ? u | 0x00400000u : rounded) & 0xffff0000u;
 }
 
 TR_FN uint16_t tr_encode_bf16(float x)
 {
-    return (uint16_t)(tr_rounded_bf16_bits(x) >> 16);
+    return (uint16_t)(tr_bits_f32(x) >> 16);
 }
 
 TR_FN float tr_decode_bf16(uint16_t u) { return tr_f32_bits((uint32_t)u << 16); }

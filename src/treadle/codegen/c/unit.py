@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
-from treadle.codegen.c.fast_ops import VECTOR
+from treadle.codegen.c.fast_ops import LIBRARY, OF_TWO, VECTOR
 from treadle.codegen.c.kernel import write_kernel
 from treadle.codegen.c.sites import LONGEST_POINT, RECORD, Site, Sites
 from treadle.codegen.host import HostProgram, KernelSource
@@ -75,8 +75,14 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
         texts += [_header("lanes_1"), _header("fast")]
     wanted = sorted(name for name in helpers if name.startswith(VECTOR))
     if wanted:
-        texts += [_header("vectors"), *_on_vectors()]
-        texts += [f"TR_VECTOR_FUNCTION({name.removeprefix(VECTOR)})" for name in wanted]
+        names = [name.removeprefix(VECTOR) for name in wanted]
+        texts.append(_header("vectors"))
+        if own := [name for name in names if name not in LIBRARY]:
+            texts += [*_on_vectors(), *[f"TR_VECTOR_FUNCTION({name})" for name in own]]
+        if len(own) < len(names):
+            texts.append(_header("library"))
+        for name in (name for name in names if name in LIBRARY):
+            texts.append(f"TR_LIBRARY_FUNCTION{'_OF_TWO' if name in OF_TWO else ''}({name})")
     return "\n".join(texts)
 
 

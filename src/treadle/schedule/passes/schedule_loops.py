@@ -23,6 +23,7 @@ from treadle.kernel.one_row import as_one_row
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
+from treadle.kernel.single_steps import without_single_steps
 from treadle.kernel.sums_apart import sums_apart
 from treadle.kernel.two_orders import two_orders
 from treadle.schedule.policy import policy_of
@@ -126,10 +127,12 @@ class _Scheduling:
         return found
 
     def _picked(self, nest: Nest) -> Nest:
-        """The nest without sums that have one term."""
+        """The nest without sums that have one term, or that go over a single step."""
         if not self.program.numerics.reassociation:
             return nest
         body = with_picked_sums(nest.body, self._known.by_name)
+        if not self._is_for_triton(nest):
+            body = without_single_steps(body, self._known.by_name)
         self.changed = self.changed or body is not nest.body
         return nest if body is nest.body else replace(nest, body=body)
 

@@ -1,0 +1,35 @@
+"""The fuzzer of scheduled loops runs, shares compiled code among programs, and sees a fault."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from scheduled_fuzzer import FAMILIES, Shared, run_batch
+
+from treadle.core.options import Options
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_programs_of_each_family_stay_within(family: str, tmp_path: Path) -> None:
+    count, failures = run_batch(family, 8, 7, Options(cache_dir=str(tmp_path)))
+    assert count > 0
+    assert failures == []
+
+
+def test_a_wrong_kernel_is_seen(tmp_path: Path) -> None:
+    whole = Shared.compile
+
+    def damaged(self: Shared) -> None:
+        for texts in self.texts.values():
+            texts[:] = [re.sub(r"\] = \((v\d+)\);", r"] = (\1 + 1);", text) for text in texts]
+        whole(self)
+
+    with patch.object(Shared, "compile", damaged):
+        _, failures = run_batch("wide", 8, 7, Options(cache_dir=str(tmp_path)))
+    assert failures, "results that are one too large passed"
