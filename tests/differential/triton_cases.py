@@ -175,6 +175,7 @@ def check_operators() -> int:
         "whole remainders": (lambda i, j: (torch.fmod(i, j), i % j), (i, j)),
         "shifts": (lambda i, j: (i << j, i >> j), (i, j)),
         "signs": (lambda x: torch.copysign(x, -x) + torch.signbit(x).float(), (x,)),
+        "powers": (lambda x: x.abs() ** 1.5 + torch.pow(x, -3.0), (x,)),
         "hyperbolic": (lambda x: torch.sinh(x) + torch.cosh(x) + torch.tan(x), (x,)),
         "angles": (lambda x: torch.atan2(x, x + 1) * 2 + torch.asin(x.tanh()), (x,)),
         "buckets": (lambda x, e: torch.bucketize(x, e) + 1, (x, edges)),

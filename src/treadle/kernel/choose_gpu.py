@@ -70,10 +70,15 @@ def may_be_tiled(nest: Nest, program: Program) -> Verdict:
             return no("KER007", nest=nest.name, reason=f"{at.stmt.op} goes one by one")
         if at.stmt.op == "scan" and not keeps_rows(nest.body):
             return no("KER007", nest=nest.name, reason="a scan goes along more than registers hold")
-    must = plan_nests(nest.body, program.storage_of, frozenset(), in_any_order=True)
-    if any(s.kept for s in must.steps):
+    if _must_keep(nest, program) and not keeps_rows(nest.body):
         return no("KER007", nest=nest.name, reason="a row must be kept")
     return yes("KER007")
+
+
+def _must_keep(nest: Nest, program: Program) -> bool:
+    """Whether a later walk along a row could not read again what an earlier one has read."""
+    must = plan_nests(nest.body, program.storage_of, frozenset(), in_any_order=True)
+    return any(s.kept for s in must.steps)
 
 
 def keeps_rows(body: Body) -> bool:
@@ -89,6 +94,9 @@ class _GpuChoice:
         self.nest, self.body, self.accesses = nest, nest.body, accesses
         self.extents = dict(self.body.space.items())
         self.costs = AccessCosts(nest.body, program, accesses)
+        scans = any(at.stmt.op == "scan" for at in self.body.walk())
+        self.is_whole = scans or _must_keep(nest, program)
+        """Whether each row must be one tile: it is scanned, or overwrites what it was read from."""
 
     def steps(self) -> tuple[tuple[Step, ...], Verdict]:
         """The steps, and the verdict that explains them."""
@@ -101,7 +109,7 @@ class _GpuChoice:
             inner = min(reversed(self.body.reduce.vars), key=self.costs.of)
             best = min(reversed(self.body.space.vars), key=self.costs.of)
             columns = best in self.body.domain.vars and self.costs.of(best) < self.costs.of(inner)
-            if columns and not self._scans:
+            if columns and not self.is_whole:
                 found, shape = list(self._columns(best, inner)), "columns"
             else:
                 found, shape = list(self._rows(inner)), "rows"
@@ -169,7 +177,7 @@ class _GpuChoice:
         loops = list(self.body.domain.vars)
         rows: dict[Symbol, int] = {}
         across = self._across(r)
-        if across is not None and self._scans:
+        if across is not None and self.is_whole:
             rows[across] = min(SQUARE // 2, self._power(across), max(LONGEST_KEPT // size, 1))
         elif across is not None:
             is_kept, size = False, min(SQUARE, self._power(r))
@@ -202,11 +210,6 @@ class _GpuChoice:
         for many in rows.values():
             points *= many
         yield Tune("warps", min(_warps(points), 4) if self._is_online else _warps(points))
-
-    @property
-    def _scans(self) -> bool:
-        """Whether rows are scanned, so that each must be one tile."""
-        return any(at.stmt.op == "scan" for at in self.body.walk())
 
     @property
     def _is_online(self) -> bool:

@@ -238,6 +238,7 @@ def tr_mul(a, b):
 @triton.jit
 def tr_pow(a, b):
     """a to the power b, through f64; of what is negative where b is whole."""
+    b = tl.where(a == a, b, b)  # as many as there are of a
     x = tl.abs(a).to(tl.float64)
     y = tl.exp2(b.to(tl.float64) * tl.log2(x))
     whole = tl.floor(b) == b
