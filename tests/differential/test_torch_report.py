@@ -333,7 +333,15 @@ def test_a_model_that_is_compiled_already_can_be_planned_and_explained() -> None
 
 
 def test_the_package_shows_its_public_names_and_no_others() -> None:
-    assert dir(treadle) == ["__version__", "compile", "explain", "memory_of", "plan", "report"]
+    assert dir(treadle) == [
+        "__version__",
+        "compile",
+        "explain",
+        "load_package",
+        "memory_of",
+        "plan",
+        "report",
+    ]
     assert all(getattr(treadle, name) is not None for name in dir(treadle))
 
 

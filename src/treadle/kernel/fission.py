@@ -78,8 +78,15 @@ class _Fission:
             many = [t for t in behind if t.varies]
             if once:
                 bodies.append(self._rest(once, sides, self.body.domain, Domain()))
-            whole = self.body.domain + self.body.reduce
-            bodies.append(self._rest(many, sides, whole, Domain()))
+            groups = [
+                [t for t in many if t.varies == v] for v in dict.fromkeys(t.varies for t in many)
+            ]
+            if not self._meet_nowhere(groups, sides):
+                return None
+            for alike in groups:
+                rows = [(v, n) for v, n in self.body.reduce.items() if v in alike[0].varies]
+                along = self.body.domain + Domain(rows)
+                bodies.append(self._rest(alike, sides, along, Domain()))
         pure = [replace(b, stmts=pruned(b.stmts)) for b in bodies]
         return Renested(tuple(pure), tuple(self.buffers.values()))
 
@@ -110,6 +117,17 @@ class _Fission:
         two = self._touched(behind, sides)
         shared = set(one) & set(two)
         return not any(one[s] or two[s] for s in shared)
+
+    def _meet_nowhere(self, groups: list[list[TopStatement]], sides: _Sides) -> bool:
+        """Whether nests along different loops share no storage that one of them writes."""
+        seen: dict[str, bool] = {}
+        for group in groups:
+            touched = self._touched(group, sides)
+            if any(s in seen and (seen[s] or writes) for s, writes in touched.items()):
+                return False
+            for s, writes in touched.items():
+                seen[s] = seen.get(s, False) or writes
+        return True
 
     def _touched(self, tops: list[TopStatement], sides: _Sides) -> dict[str, bool]:
         """Storages touched by statements and what they use up to the sums: whether written."""

@@ -30,6 +30,7 @@ from treadle.frontends.torch.lowering.values import (
     Index,
     Lazy,
     LoopWriter,
+    NotLowered,
     Realised,
     Refusal,
     Tensor,
@@ -82,11 +83,20 @@ def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:
     for user in node.users:
         if looks_at_shape(user):
             continue
-        val = user.meta.get("val")
-        made = [hint(n) for n in sizes.exprs(val.shape)] if isinstance(val, torch.Tensor) else []
+        made = _likely_shape(user.meta.get("val"), sizes)
         is_put = getattr(user.target, "overloadpacket", None) in PUTTING
         asked += math.prod(made if not is_put and _is_broadcast(own, made) else own)
     return asked
+
+
+def _likely_shape(val: Any, sizes: GraphSizes) -> list[int]:
+    """The likely sizes of a tensor; none for what is no tensor, or whose sizes data decide."""
+    if not isinstance(val, torch.Tensor):
+        return []
+    try:
+        return [hint(n) for n in sizes.exprs(val.shape)]
+    except NotLowered:
+        return []
 
 
 def _is_broadcast(small: Sequence[int], large: Sequence[int]) -> bool:
