@@ -55,7 +55,11 @@ def compile_ahead_for(unit: TritonUnit, arch: str, options: Options) -> list[Ahe
 
 
 def _target(arch: str) -> Any:
-    backends: Any = importlib.import_module("triton.backends.compiler")
+    try:
+        backends: Any = importlib.import_module("triton.backends.compiler")
+    except ImportError as e:
+        message = f"kernels are compiled for {arch} by Triton, which is not installed"
+        raise UsageError(f"{message}: pip install triton") from e
     if found := NVIDIA.fullmatch(arch):
         return backends.GPUTarget("cuda", int(found[1]), LANES["cuda"])
     if AMD.fullmatch(arch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,16 @@ def test_a_device_nobody_knows_is_said_in_one_line(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="no device is called h100; expected sm_90"):
         compile_ahead_for(every_kind(), "h100", Options(cache_dir=str(tmp_path)))
+
+
+def test_without_triton_one_line_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from treadle.runtime.triton_ahead import compile_ahead_for
+
+    monkeypatch.setitem(sys.modules, "triton.backends.compiler", None)
+    with pytest.raises(UsageError, match="by Triton, which is not installed: pip install triton"):
+        compile_ahead_for(every_kind(), "sm_90", Options(cache_dir=str(tmp_path)))
 
 
 SEED_CASES = [
