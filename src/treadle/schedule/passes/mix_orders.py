@@ -7,6 +7,7 @@ after    mixorder { s = sum(f(x), rows) ; t = sum(f(x), columns) }   y need not 
 needs    two kernels that go through the same elements in another order, the rows side contiguous
          and the columns side made of partial results, both large enough to pay; one may need
          what the other makes of the same element, and columns what rows make of the same row
+also     what uses the rows' elements and results at the same place joins them: z = y - s
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from treadle.kernel.build import Builder
 from treadle.kernel.choose_gpu import keeps_rows
 from treadle.kernel.row_chunks import chunk_rows
 from treadle.schedule.board import Board
+from treadle.schedule.mixed_rows import Followers
 from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_of
 from treadle.schedule.touches import Touch, as_set
@@ -68,6 +70,12 @@ class Mix:
     shared: int
     on_gpu: bool
 
+    def members(self) -> list[Operation]:
+        """The two sides, the one that the other needs first."""
+        place = self.board.deps.position
+        sides = [self.by_rows.op, self.by_columns.op]
+        return sorted(sides, key=lambda op: min(place[leaf.name] for leaf in op.leaves))
+
 
 def reads_rows_straight(m: Mix) -> Verdict:
     """MIX001: one side walks straight through the common data."""
@@ -94,6 +102,13 @@ def is_large_and_tall(m: Mix) -> Verdict:
     if large and columns <= policy.mix_columns:
         return YES
     return no("MIX003", rows=rows, columns=columns)
+
+
+def is_one_walk(m: Mix) -> Verdict:
+    """MIX004: rows that others have joined can still be walked together with the columns."""
+    if _built(m) is not None:
+        return YES
+    return no("MIX004", rows=m.by_rows.op.name, columns=m.by_columns.op.name)
 
 
 def know_enough(m: Mix) -> Verdict:
@@ -127,9 +142,7 @@ def can_be_shared_out(m: Mix) -> Verdict:
 
 def _built(m: Mix) -> tuple[Program, Kernel] | None:
     """The mixed kernel, and the program with its sums; None if one walk does not do."""
-    members = [m.by_rows.op, m.by_columns.op]
-    if m.board.order.reaches(*[_step(m.board, op) for op in reversed(members)]):
-        members.reverse()
+    members = m.members()
     mixed = MixOrder(name="mixed", device=members[0].device, members=tuple(members))
     builder = Builder(m.board.program, lambda *told: None)
     found = builder.operation(mixed)
@@ -146,6 +159,8 @@ RULES: tuple[Callable[[Mix], Verdict], ...] = (
     know_enough,
     can_be_shared_out,
 )
+BUILDABLE: tuple[Callable[[Mix], Verdict], ...] = (is_one_walk, can_be_shared_out)
+"""What is asked again when rows have grown."""
 
 
 def mix_orders(program: Program, ctx: Ctx) -> Program:
@@ -160,17 +175,43 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
     board = Board(program, ctx, policy)
     board.enter_groups(lambda kept, gone: None)
     board.pays = True
-    taken: dict[str, str] = {}
+    followers = Followers(board, ctx)
+    mixes: list[Mix] = []
+    taken: set[str] = set()
     for shared, by_rows, by_columns in sorted(pairs, key=lambda p: -p[0]):
         if by_rows.op.name in taken or by_columns.op.name in taken:
             continue
         on_gpu = not by_rows.op.device.startswith("cpu") or ctx.options.code == "triton"
-        verdict = _mixed(Mix(board, by_rows, by_columns, shared, on_gpu))
+        mix = Mix(board, by_rows, by_columns, shared, on_gpu)
+        verdict = _mixed(mix)
         ctx.journal.verdict("mix", (by_rows.op.name, by_columns.op.name), verdict)
         if verdict:
-            taken[by_rows.op.name] = by_columns.op.name
-            taken[by_columns.op.name] = by_rows.op.name
-    return _rebuilt(program, board, taken) if taken else program
+            taken |= {by_rows.op.name, by_columns.op.name}
+            mix = _with_followers(mix, followers, taken, ctx)
+            mixes.append(mix)
+    return _rebuilt(program, board, mixes) if mixes else program
+
+
+def _with_followers(mix: Mix, followers: Followers, taken: set[str], ctx: Ctx) -> Mix:
+    """The mixed kernel with all that may join its rows; each is heard again after another came."""
+    pending = True
+    while pending:
+        pending = False
+        for op in followers.of(mix.by_rows.op, mix.by_columns.op):
+            if op.name in taken:
+                continue
+            rows, columns = mix.by_rows.op, mix.by_columns.op
+            verdict = followers.may_join(rows, columns, op)
+            if verdict:
+                grown = replace(mix.by_rows, op=followers.joined(rows, op))
+                larger = replace(mix, by_rows=grown)
+                whole = check_rules(BUILDABLE, larger)
+                verdict = followers.place(columns, op, verdict) if whole else whole
+            ctx.journal.verdict("mix", (rows.name, op.name), verdict)
+            if verdict:
+                taken.add(op.name)
+                mix, pending = larger, True
+    return mix
 
 
 def _side(op: Operation, program: Program, least_steps: int) -> ReducingSide | None:
@@ -217,7 +258,10 @@ def _pairs(sides: list[ReducingSide]) -> Iterator[tuple[int, ReducingSide, Reduc
     found: dict[tuple[str, str], tuple[int, ReducingSide, ReducingSide]] = {}
     for (storage, _), row in users.items():
         for a, b in pairwise(row):
-            if a.steps != b.steps or a.columns == b.columns:
+            if a.steps != b.steps:
+                continue
+            # Over a square the loops look alike: there the steps through memory tell.
+            if a.columns == b.columns and _is_straight(a) == _is_straight(b):
                 continue
             own = [t for side in (a, b) for name, t in _all_touches(side) if name == storage]
             # What one of them makes is neither written nor read, if nobody else wants it.
@@ -267,16 +311,21 @@ def _step(board: Board, op: Operation) -> int:
     return board.group_of(board.deps.position[op.leaves[0].name])
 
 
-def _rebuilt(program: Program, board: Board, partner: dict[str, str]) -> Program:
-    op_of = {board.deps.position[leaf.name]: op for op in program.ops for leaf in op.leaves}
+def _rebuilt(program: Program, board: Board, mixes: list[Mix]) -> Program:
     names = JoinedNames(walk_operations(program.ops))
+    place = board.deps.position
+    op_of = {place[leaf.name]: op for op in program.ops for leaf in op.leaves}
+    mix_of = {place[x.leaves[0].name]: m for m in mixes for x in (m.by_rows.op, m.by_columns.op)}
     ops: list[Operation] = []
     for step in board.final_order():
-        parts = list(dict.fromkeys(op_of[k].name for k in step))
-        members = tuple([program.op_by_name[n] for n in parts])
-        if len(members) == 1:
-            ops.append(members[0])
-        else:
-            ops.append(MixOrder(name=names.of(members), device=members[0].device, members=members))
+        mix = next((mix_of[k] for k in step if k in mix_of), None)
+        if mix is None:
+            ops.append(op_of[step[0]])
+            continue
+        sides = []
+        for side in mix.members():
+            has_grown = side is not program.op_by_name[side.name]
+            sides.append(replace(side, name=names.of(side.leaves)) if has_grown else side)
+        ops.append(MixOrder(name=names.of(sides), device=sides[0].device, members=tuple(sides)))
     ops.extend(op for op in program.ops if not op.leaves)
     return program.with_ops(tuple(ops))
