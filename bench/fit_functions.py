@@ -9,6 +9,7 @@ is brought first; the largest relative error of the whole function on that inter
   log    log(1+f) = f - f^2/2 + f^3 P(f)         1+f from sqrt(1/2) to sqrt(2)
   tanh   tanh(x)  = x P(x^2) / Q(x^2)            |x| up to 9.02
   erf    erf(x)   = x P(x^2) / Q(x^2)            |x| up to 3.93
+  gelu_tilt       = x P(x^2) / Q(x^2)            |x| up to 5.8
 
 Prints the coefficients from the constant up, and that error. It counts no roundings: the error of
 the C function in units of the last place is measured by the tests, over all floats.
@@ -122,9 +123,32 @@ def erf_share(u: float) -> float:
     return math.erf(x) / x if u > 1e-12 else 2 / math.sqrt(math.pi) * (1 - u / 3)
 
 
+def gelu_tilt_share(u: float) -> float:
+    """(erf(x / sqrt(2)) / 2 + x exp(-x^2 / 2) / sqrt(2 pi)) / x where x^2 = u."""
+    x, bell = math.sqrt(u), 1 / math.sqrt(2 * math.pi)
+    if u < 1e-12:
+        return bell * (2 - 2 * u / 3)
+    return (math.erf(x * math.sqrt(0.5)) / 2 + x * math.exp(-u / 2) * bell) / x
+
+
 def log_weight(f: float) -> float:
     """How much an error of `log_rest` is relative to the logarithm."""
     return abs(f**3 / math.log1p(f)) if abs(f) > 1e-9 else 1e-12
+
+
+def fit_gelu_tilt() -> Fit:
+    """Fitted on 0 to 1: as many powers of the square itself are too far apart for f64."""
+    most = 5.8**2
+    fit = fit_quotient(
+        lambda v: gelu_tilt_share(v * most),
+        0.0,
+        1.0,
+        (6, 7),
+        lambda v: 1 / gelu_tilt_share(v * most),
+    )
+    above = tuple([c / most**k for k, c in enumerate(fit.numerator)])
+    below = tuple([c / most**k for k, c in enumerate(fit.denominator, 1)])
+    return Fit(fit.error, above, below)
 
 
 def fit_all() -> dict[str, Fit]:
@@ -135,6 +159,7 @@ def fit_all() -> dict[str, Fit]:
         "log": fit_polynomial(log_rest, 1 / root - 1, root - 1, 7, log_weight),
         "tanh": fit_quotient(tanh_share, 0.0, 9.02**2, (4, 4), lambda u: 1 / tanh_share(u)),
         "erf": fit_quotient(erf_share, 0.0, 3.93**2, (5, 5), lambda u: 1 / erf_share(u)),
+        "gelu_tilt": fit_gelu_tilt(),
     }
 
 

@@ -225,8 +225,13 @@ def check_mixed() -> int:
         y = x.exp() * w
         return y.sum(1), y.amax(0), (y + b).sum(0), (y - y.mean(1, keepdim=True)).sum(0)
 
-    for function in (normed, scaled, reduced):
-        for rows, columns in ((192, 48), (128, 37), (1040, 16)):
+    shapes = {
+        normed: ((192, 48), (128, 37)),
+        scaled: ((128, 37), (1040, 16)),  # of many rows several chunks are made
+        reduced: ((192, 48), (528, 16)),
+    }
+    for function, given_shapes in shapes.items():
+        for rows, columns in given_shapes:
             torch._dynamo.reset()
             given_values = (torch.randn(rows, columns), torch.randn(columns), torch.randn(columns))
             results = []

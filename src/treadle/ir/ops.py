@@ -133,6 +133,7 @@ nextafter        | 2 | float | any     | 4  | the next value from a towards b
 ldexp            | 2 | first | any     | 2  | a * 2**b, in the type of a (f32 if that is whole)
 sigmoid          | 1 | float | any     | 12 | 1 / (1 + exp(-x))
 erf              | 1 | float | any     | 15 | error function
+gelu_tilt        | 1 | float | any     | 15 | derivative of gelu at x, less a half
 erfc             | 1 | float | any     | 18 | 1 - erf(x)
 erfcx            | 1 | float | any     | 20 | exp(x*x) * erfc(x)
 erfinv           | 1 | float | any     | 25 | inverse error function

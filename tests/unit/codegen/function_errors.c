@@ -57,6 +57,7 @@ MEASURE(log, tr_fast_log, log)
 MEASURE(tanh, tr_fast_tanh, tanh)
 MEASURE(erf, tr_fast_erf, erf)
 MEASURE(sigmoid, tr_fast_sigmoid, sigmoid)
+MEASURE(gelu_tilt, tr_fast_gelu_tilt, tr_gelu_tilt)
 MEASURE(rsqrt, fast_rsqrt, rsqrt)
 #define MEASURE_LIBRARY(NAME) MEASURE(NAME, tr_vector_##NAME, NAME)
 MEASURE_LIBRARY(acos)
@@ -140,6 +141,7 @@ int main(int count, char **words)
     measure_tanh(first, step);
     measure_erf(first, step);
     measure_sigmoid(first, step);
+    measure_gelu_tilt(first, step);
     measure_rsqrt(first, step);
     measure_acos(first, step);
     measure_acosh(first, step);

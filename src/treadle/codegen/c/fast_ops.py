@@ -19,6 +19,7 @@ FAST: Mapping[str, tuple[str, float]] = {
     "log": ("{f}({a})", 1.0),
     "tanh": ("{f}({a})", 5.5),
     "erf": ("{f}({a})", 6.0),
+    "gelu_tilt": ("{f}({a})", 3.6),
     "sigmoid": ("{f}({a})", 2.6),
     "rsqrt": ("(1.0f / sqrtf({a}))", 1.5),
 }

@@ -180,6 +180,28 @@ def tr_erf(x):
     y = tl.minimum(tl.maximum(t * p / q, -1.0), 1.0)
     return tl.where(x != x, x, y)
 ''',
+    "tr_gelu_tilt": '''
+@triton.jit
+def tr_gelu_tilt(x):
+    """The derivative of gelu less a half, 8 ulp with the division of a GPU."""
+    t = tl.minimum(tl.maximum(x, -5.8), 5.8)
+    u = t * t
+    p = 1.566165863664537e-08 * u + 7.353212367888773e-07
+    p = p * u + 3.4084780054399744e-05
+    p = p * u + 0.00013189500896260142
+    p = p * u + 0.014011996798217297
+    p = p * u - 0.026288507506251335
+    p = p * u + 0.7978845834732056
+    q = 1.2777658930929192e-09 * u + 2.876732878576149e-07
+    q = q * u + 9.391897037858143e-06
+    q = q * u + 0.00022763015294913203
+    q = q * u + 0.003770600538700819
+    q = q * u + 0.042690351605415344
+    q = q * u + 0.3003854751586914
+    q = q * u + 1.0
+    half = tl.where(x < 0, -0.5, 0.5) + (x - x)
+    return tl.where(x == t, t * p / q, half)
+''',
     "tr_max": '''
 @triton.jit
 def tr_max(a, b):

@@ -107,11 +107,14 @@ ROWS: Mapping[str, Cells] = {
     "sin": {"any": "tl.sin({a})"},
     "cos": {"any": "tl.cos({a})"},
     "erf": {"any": "tr_erf({a})"},
+    "gelu_tilt": {"any": "tr_gelu_tilt({a})"},
     "tanh": {"any": "tr_tanh({a})"},
     "sigmoid": {"any": "tr_sigmoid({a})"},
 }
 """What can be written; the other operations have no form in Triton yet."""
-ONLY_F32 = frozenset({"erf", "tanh", "sin", "cos", "pow", "expm1", "log1p", "sinh", "cosh", "tan"})
+ONLY_F32 = frozenset({
+    "erf", "gelu_tilt", "tanh", "sin", "cos", "pow", "expm1", "log1p", "sinh", "cosh", "tan",
+})  # fmt: skip
 """Functions that are not exact enough for f64."""
 HELPER = re.compile(r"\btr_\w+")
 

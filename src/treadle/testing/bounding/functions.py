@@ -41,6 +41,7 @@ STEEPEST: Mapping[str, float] = {
     "bessel_j1": 0.5,
     "i1e": 0.5,
     "spherical_bessel_j0": 0.45,
+    "gelu_tilt": 0.8,
 }
 """Functions between -1 and 1 with the largest size of their derivative, rounded up."""
 ROUGH_ULPS, ROUGH_ERROR = 4096, 1e-12
@@ -50,7 +51,7 @@ CLOSE_ULPS = 4
 ELEMENTARY = frozenset({
     "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2", "hypot", "sigmoid",
-    "erf", "erfc", "pow", "ldexp",
+    "erf", "erfc", "gelu_tilt", "pow", "ldexp",
 })  # fmt: skip
 QUOTIENTS = frozenset({"truediv", "int_truediv", "reciprocal", "sqrt"})
 """Rounded correctly, unless the result is rounded to a narrow type next."""
