@@ -32,6 +32,8 @@ from treadle.schedule.passes.order_collectives import exposed_flights
 STEPS = 5
 PROBES = 20
 """Steps at most in which memory is measured."""
+PATIENCE = 0.002
+"""Seconds by which the pause behind each wait grows from one measured step to the next."""
 LAPS = 150
 OPERATORS: Any = torch.ops._c10d_functional
 MARK = 77_777
@@ -78,11 +80,23 @@ class Steps:
 
 
 class Watched:
-    """The plan of every run, in order; runs are marked by allocations around them."""
+    """The plan of every run, in order; runs are marked by allocations around them.
+
+    To be made before anything is compiled: programs remember how they wait.
+    """
 
     def __init__(self) -> None:
         self.plans: list[Any] = []
-        run = Runner.__call__
+        self.pause = 0.0
+        """Seconds that a program stands still behind each wait."""
+        run, wait = Runner.__call__, calls.wait_for
+
+        def patiently(tensor: Any) -> Any:
+            done = wait(tensor)
+            time.sleep(self.pause)
+            return done
+
+        calls.wait_for = patiently
 
         def marked(runner: Runner, args: list[Any]) -> Any:
             self.plans.append(runner._bound(runner._sizes(args)).memory)
@@ -102,29 +116,36 @@ class Watched:
             call()
         found = list(_allocations(profile.profiler.kineto_results.experimental_event_tree()))
         peaks: list[int] = []
-        inside, total = False, 0
+        inside, total, ours = False, 0, 0
         gloos: set[int] = set()
-        for _, count, where, is_gloos in sorted(found):
+        taken: set[int] = set()
+        for _, count, where, is_gloos, thread in sorted(found):
             if count == MARK:
-                inside, total = not inside, 0
+                inside, total, ours = not inside, 0, thread
+                taken.clear()
                 peaks += [0] if inside else []
             elif count > 0 and is_gloos:
                 gloos.add(where)  # what gloo needs for itself: other libraries need nothing
             elif count < 0 and (is_gloos or where in gloos):
                 gloos.discard(where)
+            elif count < 0 and where not in taken and thread != ours:
+                pass  # another thread is done with what was there before the run
             elif inside and count != -MARK:
                 gloos.discard(where)
+                taken.add(where)
                 total += count
                 peaks[-1] = max(peaks[-1], total)
         return peaks, [plan.peak_bytes - plan.input_bytes for plan in self.plans]
 
 
-def _allocations(events: list[Any], is_gloos: bool = False) -> Iterator[tuple[int, int, int, bool]]:
-    """(when, bytes or minus bytes, address, whether gloo did it) of all that was allocated."""
+def _allocations(
+    events: list[Any], is_gloos: bool = False
+) -> Iterator[tuple[int, int, int, bool, int]]:
+    """(when, bytes or minus bytes, address, whether gloo did it, thread) of all allocations."""
     for event in events:
         if event.name == "[memory]":
             about = event.extra_fields
-            yield event.start_time_ns, about.alloc_size, about.ptr, is_gloos
+            yield event.start_time_ns, about.alloc_size, about.ptr, is_gloos, event.start_tid
         inner = is_gloos or event.name.startswith(("c10d::", "gloo:"))
         yield from _allocations(event.children, inner)
 
@@ -268,7 +289,8 @@ def _least(measured: list[tuple[list[int], list[int]]]) -> tuple[list[int], list
     """What each run held in the step in which it held least, and what was predicted for it.
 
     A thread of gloo's lets go of a tensor when the system runs it again, which on a busy machine
-    is after our wait has returned: such a step holds more than the program asked for.
+    is after our wait has returned: such a step holds more than the program asked for. So steps
+    that are measured again pause behind each wait, longer every time.
     """
     (predicted,) = {tuple(row) for _, row in measured}
     peaks = zip(*[row for row, _ in measured], strict=True)
@@ -289,9 +311,9 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     torch.manual_seed(1 + (rank // 2 if case.startswith("tp") else rank))
     data = [torch.randn(4, TOKENS, WIDTH) for _ in range(STEPS)]
     built: list[Built] = []
+    watched = Watched()
     run = torch.compile(compiled, backend=backend(built, **OPTIONS.get(case, {})))
     expected, found = Steps().train(eager, eager, data), Steps()
-    watched = Watched()
     found.train(compiled, run, data[:2])
     measured = [watched.peaks(partial(found.train, compiled, run, [x])) for x in data[2:]]
     held, predicted = _least(measured)
@@ -300,6 +322,7 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
         for a, b in zip(eager.parameters(), compiled.parameters(), strict=True)
     )
     while len(measured) < PROBES and _on_any_rank(held != predicted):
+        watched.pause += PATIENCE
         measured.append(watched.peaks(partial(Steps().train, compiled, run, data[:1])))
         held, predicted = _least(measured)
     leaves = [leaf for b in built for leaf in b.scheduled.program.leaves]
