@@ -23,7 +23,7 @@ from distributed_models import TOKENS, WIDTH, Gathered, parallel_transformer
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
-from treadle.frontends.torch.lowering import calls
+from treadle.frontends.torch.lowering import collectives
 from treadle.ir.program import Collective, Wait
 from treadle.runtime.hosts.torch_cpu import Runner
 from treadle.runtime.launch_plan import CallStep, WaitStep
@@ -89,14 +89,14 @@ class Watched:
         self.plans: list[Any] = []
         self.pause = 0.0
         """Seconds that a program stands still behind each wait."""
-        run, wait = Runner.__call__, calls.wait_for
+        run, wait = Runner.__call__, collectives.wait_for
 
         def patiently(tensor: Any) -> Any:
             done = wait(tensor)
             time.sleep(self.pause)
             return done
 
-        calls.wait_for = patiently
+        collectives.wait_for = patiently
 
         def marked(runner: Runner, args: list[Any]) -> Any:
             self.plans.append(runner._bound(runner._sizes(args)).memory)
@@ -264,7 +264,7 @@ def fails_in_flight(rank: int, world: int, store: Any) -> dict[str, Any]:
     told, changed, apart = "", 0, 0.0
     x = torch.full((count,), float(rank))
     if rank == 0:
-        calls.wait_for = refused
+        collectives.wait_for = refused
     with torch.no_grad():
         run = torch.compile(gathered, backend=backend([]))
         if rank == 0:

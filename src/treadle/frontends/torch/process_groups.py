@@ -24,6 +24,11 @@ def ranks_of_group(name: str) -> tuple[int, ...]:
         return ()
 
 
+def name_of_group(group: Any) -> str:
+    """The name that torch knows a group by; graphs hold that name, or newer ones the group."""
+    return group if isinstance(group, str) else str(getattr(group, "group_name", ""))
+
+
 def agree_on_order(program: Program) -> None:
     """Raise COL008 if another rank compiled the same collectives into another order.
 
