@@ -343,8 +343,8 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    case, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+def main(words: list[str]) -> None:
+    case, rank, world, file = words[0], int(words[1]), int(words[2]), words[3]
     torch.set_num_threads(1)
     store = dist.FileStore(file, world)
     patience = timedelta(seconds=3 if case == "lags" else 300)
@@ -375,4 +375,4 @@ def _own(tensor: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
