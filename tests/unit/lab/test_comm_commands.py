@@ -94,6 +94,19 @@ def test_buckets_are_made_if_asked(file: str, capsys: pytest.CaptureFixture[str]
     assert "--bucket cannot be 'some'" in capsys.readouterr().err
 
 
+def test_bytes_in_flight_are_bounded_if_asked(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["schedule", file, "--comm", "model", "--hardware", "h100-8x64", "--policy", "fast"]
+    free, bounded = [said(capsys, *words, *rest)["comm"] for rest in ([], ["--in-flight", "16MiB"])]
+    assert isinstance(free, dict)
+    assert isinstance(bounded, dict)
+    assert free["after"]["in_flight_bytes"] > 16 << 20 >= bounded["after"]["in_flight_bytes"]
+    assert bounded["before"]["exposed_comm_us"] > bounded["after"]["exposed_comm_us"]
+    assert main([*words, "--in-flight", "much"]) == 2
+    assert "--in-flight cannot be 'much': expected bytes" in capsys.readouterr().err
+
+
 def test_simulate_says_where_a_job_stops_scaling_and_why(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
