@@ -1,6 +1,6 @@
 """One rank of a job on gloo: trains with and without the compiler and says what it saw, as JSON.
 
-python distributed_worker.py CASE RANK WORLD STORE_FILE
+python distributed_worker.py CASE RANK WORLD STORE_FILE [FIRST_SEED LAST_SEED]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from distributed_models import TOKENS, WIDTH, Gathered, parallel_transformer
+from distributed_programs import COLUMNS, ROWS, random_program
 
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
@@ -222,6 +223,28 @@ def in_parts(rank: int) -> dict[str, Any]:
     return {"apart": apart, "parts": [len(leaf.writes) for leaf in sent if leaf.part_of]}
 
 
+def random_programs(rank: int, world: int, seeds: range) -> dict[str, Any]:
+    """How far random programs are from eager mode, and how many collectives each has."""
+    groups = ["0", dist.new_group(list(range(world))).group_name]
+    rows = []
+    for seed in seeds:
+        program = random_program(seed, world, groups)
+        torch.manual_seed(1000 * seed + rank)
+        given = [torch.randn(ROWS, COLUMNS) for _ in range(2)]
+        mine, eagers = [[x.clone() for x in given] for _ in range(2)]
+        built: list[Built] = []
+        for options in ({}, {"comm": "model", "bucket": 64 << seed % 8, "check": 2}):
+            torch._dynamo.reset()
+            run = torch.compile(program, backend=backend(built, **options))
+            with torch.no_grad():
+                pairs = zip([*run(*mine), *mine], [*program(*eagers), *eagers], strict=True)
+                apart = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+            leaves = [leaf for b in built for leaf in b.scheduled.program.leaves]
+            sent = {leaf.group for leaf in leaves if isinstance(leaf, Collective)}
+            rows.append({"seed": seed, "options": options, "apart": apart, "groups": len(sent)})
+    return {"programs": rows}
+
+
 def in_flight(rank: int, world: int) -> dict[str, Any]:
     """Many gathers under way at once, again and again; in which form they went to the group."""
     sizes = [16, 64, 128, 32, 1000, 256, 16, 40_000] * 4
@@ -353,6 +376,8 @@ def main(words: list[str]) -> None:
         loses_a_rank(case, rank)
     if case == "disagree":
         said: dict[str, Any] = {"error": disagree(rank)}
+    elif case == "random":
+        said = random_programs(rank, world, range(int(words[4]), int(words[5])))
     elif case == "in_flight":
         said = in_flight(rank, world)
     elif case == "fails_in_flight":

@@ -30,8 +30,9 @@ Job = Callable[..., list[dict[str, Any]]]
 def job(ranks: Ranks, tmp_path: Path) -> Job:
     """Runs a case on so many ranks; gives what every one says."""
 
-    def run(case: str, world: int = 2) -> list[dict[str, Any]]:
-        words = [[case, str(k), str(world), str(tmp_path / "store")] for k in range(world)]
+    def run(case: str, world: int = 2, seeds: range = range(0)) -> list[dict[str, Any]]:
+        rest = [str(tmp_path / "store"), str(seeds.start), str(seeds.stop)]
+        words = [[case, str(k), str(world), *rest] for k in range(world)]
         return ranks.job(WORKER.stem, words, tmp_path)
 
     return run
@@ -147,3 +148,18 @@ def test_what_is_under_way_when_a_run_fails_writes_to_nobody_elses_memory(job: J
     assert "nobody waits" in failed["told"]
     assert failed["changed"] == 0
     assert went_on["apart"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("world", "seeds"),
+    [
+        (2, range(4)),
+        pytest.param(2, range(4, 64), marks=pytest.mark.exhaustive),
+        pytest.param(4, range(64, 88), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_random_programs_that_communicate_are_eagers(world: int, seeds: range, job: Job) -> None:
+    for said in job("random", world, seeds):
+        assert [row["seed"] for row in said["programs"][::2]] == list(seeds)
+        assert not [row for row in said["programs"] if not row["apart"] < 1e-4]
+        assert any(row["groups"] == 2 for row in said["programs"])

@@ -155,6 +155,7 @@ def test_what_a_pass_is_asked_for_wrongly_is_bad_usage_and_leaves_no_reproducer(
         (["--comm", "model", "--hardware", "h1000-8"], "COL007"),
         (["--comm", "exact", "--hardware", "h100-8"], "COL010"),
         (["--bucket", "auto", "--hardware", "h1000-8"], "COL007"),
+        (["--comm", "model", "--hardware", "h100-8x2", "--world", "64"], "COL007"),
     ):
         assert main(["schedule", file, *words]) == 2
         assert code in capsys.readouterr().err
