@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ranks import Ranks
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +21,11 @@ def fresh_torch() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Runs jobs of several ranks."""
+    made = Ranks()
+    yield made
+    made.end()

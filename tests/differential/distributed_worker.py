@@ -1,6 +1,6 @@
 """One rank of a job on gloo: trains with and without the compiler and says what it saw, as JSON.
 
-python distributed_worker.py CASE RANK WORLD STORE_FILE
+python distributed_worker.py CASE RANK WORLD STORE_FILE [FIRST_SEED LAST_SEED]
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from distributed_models import TOKENS, WIDTH, Gathered, parallel_transformer
+from distributed_programs import COLUMNS, ROWS, random_program
 
 from treadle.core.options import Options
 from treadle.frontends.torch.backend import compile_with
 from treadle.frontends.torch.capture.compile import Built, Settings
-from treadle.frontends.torch.lowering import calls
+from treadle.frontends.torch.lowering import collectives
 from treadle.ir.program import Collective, Wait
 from treadle.runtime.hosts.torch_cpu import Runner
 from treadle.runtime.launch_plan import CallStep, WaitStep
@@ -32,6 +33,8 @@ from treadle.schedule.passes.order_collectives import exposed_flights
 STEPS = 5
 PROBES = 20
 """Steps at most in which memory is measured."""
+PATIENCE = 0.002
+"""Seconds by which the pause behind each wait grows from one measured step to the next."""
 LAPS = 150
 OPERATORS: Any = torch.ops._c10d_functional
 MARK = 77_777
@@ -78,11 +81,23 @@ class Steps:
 
 
 class Watched:
-    """The plan of every run, in order; runs are marked by allocations around them."""
+    """The plan of every run, in order; runs are marked by allocations around them.
+
+    To be made before anything is compiled: programs remember how they wait.
+    """
 
     def __init__(self) -> None:
         self.plans: list[Any] = []
-        run = Runner.__call__
+        self.pause = 0.0
+        """Seconds that a program stands still behind each wait."""
+        run, wait = Runner.__call__, collectives.wait_for
+
+        def patiently(tensor: Any) -> Any:
+            done = wait(tensor)
+            time.sleep(self.pause)
+            return done
+
+        collectives.wait_for = patiently
 
         def marked(runner: Runner, args: list[Any]) -> Any:
             self.plans.append(runner._bound(runner._sizes(args)).memory)
@@ -102,29 +117,36 @@ class Watched:
             call()
         found = list(_allocations(profile.profiler.kineto_results.experimental_event_tree()))
         peaks: list[int] = []
-        inside, total = False, 0
+        inside, total, ours = False, 0, 0
         gloos: set[int] = set()
-        for _, count, where, is_gloos in sorted(found):
+        taken: set[int] = set()
+        for _, count, where, is_gloos, thread in sorted(found):
             if count == MARK:
-                inside, total = not inside, 0
+                inside, total, ours = not inside, 0, thread
+                taken.clear()
                 peaks += [0] if inside else []
             elif count > 0 and is_gloos:
                 gloos.add(where)  # what gloo needs for itself: other libraries need nothing
             elif count < 0 and (is_gloos or where in gloos):
                 gloos.discard(where)
+            elif count < 0 and where not in taken and thread != ours:
+                pass  # another thread is done with what was there before the run
             elif inside and count != -MARK:
                 gloos.discard(where)
+                taken.add(where)
                 total += count
                 peaks[-1] = max(peaks[-1], total)
         return peaks, [plan.peak_bytes - plan.input_bytes for plan in self.plans]
 
 
-def _allocations(events: list[Any], is_gloos: bool = False) -> Iterator[tuple[int, int, int, bool]]:
-    """(when, bytes or minus bytes, address, whether gloo did it) of all that was allocated."""
+def _allocations(
+    events: list[Any], is_gloos: bool = False
+) -> Iterator[tuple[int, int, int, bool, int]]:
+    """(when, bytes or minus bytes, address, whether gloo did it, thread) of all allocations."""
     for event in events:
         if event.name == "[memory]":
             about = event.extra_fields
-            yield event.start_time_ns, about.alloc_size, about.ptr, is_gloos
+            yield event.start_time_ns, about.alloc_size, about.ptr, is_gloos, event.start_tid
         inner = is_gloos or event.name.startswith(("c10d::", "gloo:"))
         yield from _allocations(event.children, inner)
 
@@ -201,6 +223,28 @@ def in_parts(rank: int) -> dict[str, Any]:
     return {"apart": apart, "parts": [len(leaf.writes) for leaf in sent if leaf.part_of]}
 
 
+def random_programs(rank: int, world: int, seeds: range) -> dict[str, Any]:
+    """How far random programs are from eager mode, and how many collectives each has."""
+    groups = ["0", dist.new_group(list(range(world))).group_name]
+    rows = []
+    for seed in seeds:
+        program = random_program(seed, world, groups)
+        torch.manual_seed(1000 * seed + rank)
+        given = [torch.randn(ROWS, COLUMNS) for _ in range(2)]
+        mine, eagers = [[x.clone() for x in given] for _ in range(2)]
+        built: list[Built] = []
+        for options in ({}, {"comm": "model", "bucket": 64 << seed % 8, "check": 2}):
+            torch._dynamo.reset()
+            run = torch.compile(program, backend=backend(built, **options))
+            with torch.no_grad():
+                pairs = zip([*run(*mine), *mine], [*program(*eagers), *eagers], strict=True)
+                apart = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+            leaves = [leaf for b in built for leaf in b.scheduled.program.leaves]
+            sent = {leaf.group for leaf in leaves if isinstance(leaf, Collective)}
+            rows.append({"seed": seed, "options": options, "apart": apart, "groups": len(sent)})
+    return {"programs": rows}
+
+
 def in_flight(rank: int, world: int) -> dict[str, Any]:
     """Many gathers under way at once, again and again; in which form they went to the group."""
     sizes = [16, 64, 128, 32, 1000, 256, 16, 40_000] * 4
@@ -243,7 +287,7 @@ def fails_in_flight(rank: int, world: int, store: Any) -> dict[str, Any]:
     told, changed, apart = "", 0, 0.0
     x = torch.full((count,), float(rank))
     if rank == 0:
-        calls.wait_for = refused
+        collectives.wait_for = refused
     with torch.no_grad():
         run = torch.compile(gathered, backend=backend([]))
         if rank == 0:
@@ -268,7 +312,8 @@ def _least(measured: list[tuple[list[int], list[int]]]) -> tuple[list[int], list
     """What each run held in the step in which it held least, and what was predicted for it.
 
     A thread of gloo's lets go of a tensor when the system runs it again, which on a busy machine
-    is after our wait has returned: such a step holds more than the program asked for.
+    is after our wait has returned: such a step holds more than the program asked for. So steps
+    that are measured again pause behind each wait, longer every time.
     """
     (predicted,) = {tuple(row) for _, row in measured}
     peaks = zip(*[row for row, _ in measured], strict=True)
@@ -289,9 +334,9 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     torch.manual_seed(1 + (rank // 2 if case.startswith("tp") else rank))
     data = [torch.randn(4, TOKENS, WIDTH) for _ in range(STEPS)]
     built: list[Built] = []
+    watched = Watched()
     run = torch.compile(compiled, backend=backend(built, **OPTIONS.get(case, {})))
     expected, found = Steps().train(eager, eager, data), Steps()
-    watched = Watched()
     found.train(compiled, run, data[:2])
     measured = [watched.peaks(partial(found.train, compiled, run, [x])) for x in data[2:]]
     held, predicted = _least(measured)
@@ -300,6 +345,7 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
         for a, b in zip(eager.parameters(), compiled.parameters(), strict=True)
     )
     while len(measured) < PROBES and _on_any_rank(held != predicted):
+        watched.pause += PATIENCE
         measured.append(watched.peaks(partial(Steps().train, compiled, run, data[:1])))
         held, predicted = _least(measured)
     leaves = [leaf for b in built for leaf in b.scheduled.program.leaves]
@@ -320,8 +366,8 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    case, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+def main(words: list[str]) -> None:
+    case, rank, world, file = words[0], int(words[1]), int(words[2]), words[3]
     torch.set_num_threads(1)
     store = dist.FileStore(file, world)
     patience = timedelta(seconds=3 if case == "lags" else 300)
@@ -330,6 +376,8 @@ def main() -> None:
         loses_a_rank(case, rank)
     if case == "disagree":
         said: dict[str, Any] = {"error": disagree(rank)}
+    elif case == "random":
+        said = random_programs(rank, world, range(int(words[4]), int(words[5])))
     elif case == "in_flight":
         said = in_flight(rank, world)
     elif case == "fails_in_flight":
@@ -352,4 +400,4 @@ def _own(tensor: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -18,9 +18,11 @@ from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
 from treadle.frontends.torch.lowering.gathers import sent_safely  # noqa: E402
+from treadle.ir.program import Collective, Wait  # noqa: E402
 from treadle.runtime.launch_plan import CallStep, WaitStep  # noqa: E402
 
 pytestmark = pytest.mark.torch
+OPERATORS: Any = torch.ops._c10d_functional
 GATHER = getattr(funcol, "all_gather_single", funcol.all_gather_tensor)  # its newer name
 
 
@@ -69,6 +71,75 @@ def test_a_collective_is_one_step_and_its_wait_another() -> None:
     # What it reads is not given to anybody else before it was waited for.
     (source,) = begun.reads
     assert plan.lives[source].last == plan.steps.index(wait)
+
+
+def waited_twice(x: Any, y: Any) -> Any:
+    begun = OPERATORS.all_reduce(x * 2, "sum", "0")
+    once, again = OPERATORS.wait_tensor(begun), OPERATORS.wait_tensor(begun)
+    return once + 1, again * 2, OPERATORS.wait_tensor(once) - y
+
+
+def told_where(x: Any, y: Any) -> Any:
+    whole, part = x.new_empty(8, 8), x.new_empty(8, 8)
+    OPERATORS.all_gather_into_tensor_out(x * 2, 1, "0", out=whole)
+    OPERATORS.wait_tensor(whole)
+    OPERATORS.reduce_scatter_tensor_out(x * 3, "sum", 1, "0", out=part)
+    beside = y @ y
+    OPERATORS.wait_tensor(part)
+    return whole + 1, part - beside
+
+
+def told_an_input(x: Any, y: Any) -> Any:
+    OPERATORS.all_gather_into_tensor_out(x * 2, 1, "0", out=y)
+    OPERATORS.wait_tensor(y)
+    return (y.sum(),)
+
+
+def group_itself(x: Any, y: Any) -> Any:
+    world = dist.group.WORLD
+    total = OPERATORS.wait_tensor(OPERATORS.all_reduce(x * 2, "sum", world))
+    return total + 1, OPERATORS.wait_tensor(OPERATORS.all_gather_into_tensor(y + 1, 1, world))
+
+
+def of_several_one(x: Any, y: Any) -> Any:
+    sums = OPERATORS.all_reduce_coalesced([x + 1, y * 2], "sum", "0")
+    return (OPERATORS.wait_tensor(sums[1]) + 1,)
+
+
+FORMS = {waited_twice: 1, told_where: 2, told_an_input: 1, group_itself: 2, of_several_one: 1}
+
+
+@pytest.mark.parametrize("function", FORMS)
+def test_every_form_of_a_collective_is_one_of_a_known_group(function: Any) -> None:
+    if function is group_itself and "Any group_name" not in str(
+        OPERATORS.all_reduce.default._schema
+    ):
+        pytest.skip("this torch knows groups by name only")
+    given = torch.randn(8, 8), torch.randn(8, 8)
+    mine, eagers = [x.clone() for x in given], [x.clone() for x in given]
+    run, built = compiled(function)
+    with torch.no_grad():
+        for a, b in zip(run(*mine), function(*eagers), strict=True):
+            torch.testing.assert_close(a, b)
+    for a, b in zip(mine, eagers, strict=True):
+        torch.testing.assert_close(a, b)
+    leaves = built[0].scheduled.program.leaves
+    sent = [leaf for leaf in leaves if isinstance(leaf, Collective)]
+    assert [(one.group, one.ranks) for one in sent] == [("0", (0,))] * FORMS[function]
+    assert sum(isinstance(leaf, Wait) for leaf in leaves) == FORMS[function]
+
+
+def test_what_is_looked_at_before_it_is_waited_for_is_a_plain_call() -> None:
+    def early(x: Any, y: Any) -> Any:
+        begun = OPERATORS.all_reduce(x * 2, "sum", "0")
+        return OPERATORS.wait_tensor(begun.view(-1)) + 1, y * 2
+
+    run, built = compiled(early)
+    x = torch.randn(8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x, x)[0], early(x, x)[0])
+    leaves = built[0].scheduled.program.leaves
+    assert not [leaf for leaf in leaves if isinstance(leaf, Collective | Wait)]
 
 
 def test_the_wait_waits_for_what_the_collective_gave(monkeypatch: pytest.MonkeyPatch) -> None:

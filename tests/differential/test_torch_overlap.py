@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from ranks import Ranks
 
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
@@ -24,37 +21,21 @@ from treadle.core.options import Options  # noqa: E402
 from treadle.ir.text import parse_program  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-WORKER = Path(__file__).parent / "overlap_worker.py"
 WITHIN = 0.15
 
 
 class Job:
     """What the ranks of a job said, and the files they left."""
 
-    def __init__(self, folder: Path, world: int = 2) -> None:
+    def __init__(self, ranks: Ranks, folder: Path, world: int = 2) -> None:
         self.folder = folder
-        environment = {**os.environ, "TREADLE_CACHE_DIR": str(folder / "cache")}
-        words = [
-            [sys.executable, str(WORKER), str(k), str(world), str(folder)] for k in range(world)
-        ]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        ranks = [subprocess.Popen(row, env=environment, **pipes) for row in words]
-        self.said = []
-        try:
-            for one in ranks:
-                out, err = one.communicate(timeout=240)
-                assert one.returncode == 0, err[-3000:]
-                self.said.append(json.loads(out.strip().splitlines()[-1]))
-        finally:
-            for one in ranks:
-                if one.poll() is None:
-                    one.kill()
-                    one.wait()
+        words = [[str(k), str(world), str(folder)] for k in range(world)]
+        self.said = ranks.job("overlap_worker", words, folder)
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    return Job(tmp_path_factory.mktemp("job"))
+def job(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return Job(ranks, tmp_path_factory.mktemp("job"))
 
 
 def test_a_run_with_delayed_collectives_waits_as_long_as_predicted(job: Job) -> None:

@@ -1,6 +1,7 @@
 """Calibration files: JSON whose entries change tables of devices and machines, field by field.
 
-    {"treadle_calibration": 1, "devices": {...}, "hardware": {...}, "collectives": [...]}
+    {"treadle_calibration": 1, "devices": {...}, "hardware": {...}, "collectives": [...],
+     "traces": ["trace.json"]}
 
 What a section means is said where its table is: `devices`, `comm/hardware`, `comm/measured`.
 """
@@ -17,6 +18,7 @@ from treadle.core.reading import read_utf8
 from treadle.core.suggest import nearest
 
 CALIBRATION_VERSION = 1
+SECTIONS = ("devices", "hardware", "collectives", "traces")
 Entry = TypeVar("Entry")
 FieldCheck = Callable[[str, str, object, object], object]
 """(file, field, its type, a value) -> the value; an InputError if it cannot be."""
@@ -35,8 +37,17 @@ def calibration_of(file: str) -> dict[str, object]:
         raise bad_calibration(file, "JSON", str(getattr(e, "msg", e)), line) from None
     if not isinstance(data, dict) or data.get("treadle_calibration") != CALIBRATION_VERSION:
         wanted = f'an object with "treadle_calibration": {CALIBRATION_VERSION}'
-        raise bad_calibration(file, wanted, "something else")
+        found = "a trace; a calibration file names it" if _is_trace(data) else "something else"
+        raise bad_calibration(file, wanted, found)
+    for key in data:
+        if key not in SECTIONS and key != "treadle_calibration":
+            close = ", ".join(nearest(key, list(SECTIONS))) or ", ".join(SECTIONS)
+            raise bad_calibration(file, f"sections such as {close}", repr(key))
     return data
+
+
+def _is_trace(data: object) -> bool:
+    return isinstance(data, dict) and "traceEvents" in data
 
 
 def changed_table(

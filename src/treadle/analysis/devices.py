@@ -96,7 +96,8 @@ def read_calibration(file: str, base: Mapping[str, Device] = DEVICES) -> dict[st
     """The device table with the entries of a calibration file put in."""
     data = calibration_of(file)
     # A file may be about links and collectives alone (see `analysis/comm/hardware`).
-    entries = data.get("devices", {} if {"hardware", "collectives"} & data.keys() else None)
+    is_about_others = {"hardware", "collectives", "traces"} & data.keys()
+    entries = data.get("devices", {} if is_about_others else None)
     return changed_table(file, "device", entries, base, _checked)
 
 

@@ -173,6 +173,13 @@ class Options:
         Flag(),
         "TREADLE_SPLIT",
     )
+    in_flight: int | None = _option(
+        None,
+        "bytes of messages that may be under way at once, for orders by model, the largest message"
+        " at least; unset: as many as memory holds",
+        ByteCount(1),
+        "TREADLE_IN_FLIGHT",
+    )
     host: str = _option(
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"

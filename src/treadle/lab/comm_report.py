@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.comm.bounds import MakespanBound, bound_of
 from treadle.analysis.comm.machine import CommMachine
-from treadle.analysis.comm.simulate import Run, simulate, what_limits
+from treadle.analysis.comm.simulate import Run, most_in_flight, simulate, what_limits
 from treadle.analysis.comm.tasks import TaskKind
 from treadle.analysis.liveness import Liveness
 from treadle.ir.program import Collective, Program
@@ -41,6 +41,7 @@ class CommFigures:
             "comm_us": round(sum(t.us for t in sent), 3),
             "comm_latency_us": round(sum(t.latency_us for t in sent), 3),
             "collectives": len(sent),
+            "in_flight_bytes": most_in_flight(self.run.graph, self.run.order),
             "bound_us": round(self.bound.us, 3),
             "bound_by": self.bound.by,
             "overlap": round(self.run.overlap(self.bound.us), 4),
@@ -77,8 +78,8 @@ def comm_data(parts: Mapping[str, Program], machine: CommMachine) -> dict[str, o
 def comm_lines(data: Mapping[str, object], words: list[str]) -> Iterator[str]:
     """The same for people."""
     columns = [data[word] for word in words]
-    keys = ("makespan_us", "exposed_comm_us", "compute_us", "comm_us", "collectives", "bound_us",
-            "overlap")  # fmt: skip
+    keys = ("makespan_us", "exposed_comm_us", "compute_us", "comm_us", "collectives",
+            "in_flight_bytes", "bound_us", "overlap")  # fmt: skip
     rows = [(key, *[c[key] for c in columns]) for key in keys]  # type: ignore[index]
     yield f"communication on {data['hardware']}, {data['world']} ranks:"
     yield from table(rows, ("", *words))

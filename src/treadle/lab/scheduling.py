@@ -51,14 +51,20 @@ def comm_changes(args: argparse.Namespace) -> dict[str, object]:
 
 def message_changes(args: argparse.Namespace) -> dict[str, object]:
     """What the command line says of messages, sent together or in parts, as options."""
-    size = args.bucket
-    split: dict[str, object] = {"split": True} if args.split else {}
-    if not size:
-        return split
+    changes: dict[str, object] = {"split": True} if args.split else {}
+    if args.bucket:
+        is_auto = args.bucket == "auto"
+        changes["bucket"] = "auto" if is_auto else _bytes_given("--bucket", args.bucket, "auto or ")
+    if args.in_flight:
+        changes["in_flight"] = _bytes_given("--in-flight", args.in_flight)
+    return changes
+
+
+def _bytes_given(flag: str, size: str, otherwise: str = "") -> int:
     try:
-        return split | {"bucket": "auto" if size == "auto" else parse_bytes(size)}
+        return parse_bytes(size)
     except ValueError:
-        message = f"--bucket cannot be '{size}': expected auto or bytes such as 25MiB"
+        message = f"{flag} cannot be '{size}': expected {otherwise}bytes such as 25MiB"
         raise UsageError(message, code="OPT002") from None
 
 

@@ -11,10 +11,12 @@ from treadle.analysis.comm.cost import CollectiveCosts
 from treadle.analysis.comm.hardware import HARDWARE, hardware_named, read_hardware
 from treadle.analysis.comm.kinds import CollectiveKind, kind_of_collective
 from treadle.analysis.comm.measured import MeasuredTimes, measured_in_trace, read_measured
+from treadle.analysis.devices import DEVICES, read_calibration
 from treadle.core.errors import InputError, UsageError
 from treadle.ir.ranks import RankGroup, show_ranks
 
 GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE
+ENTRY: dict[str, object] = {"kind": "all_gather", "ranks": 8, "bytes": 1000, "us": 5.0}
 SIZES = (512, 64 << 10, 1 << 20, 64 << 20)
 
 
@@ -131,6 +133,12 @@ def test_a_calibration_file_describes_machines_and_measured_times(tmp_path: Path
         ({"collectives": {}}, "a list under"),
         ({"collectives": [{"kind": "all_gather"}]}, "kind, ranks, bytes and us"),
         ({"collectives": [{"kind": "x", "ranks": 1, "bytes": 1, "us": 1}]}, "one of all_gather"),
+        ({"collectives": [ENTRY | {"us": float("inf")}]}, 'a number of at least 0 for "us"'),
+        ({"collectives": [ENTRY | {"bytes": 1.5}]}, 'a whole number of at least 0 for "bytes"'),
+        ({"collectives": [ENTRY | {"ranks": 0}]}, 'a whole number of at least 1 for "ranks"'),
+        ({"traces": "trace.json"}, "a list of files under"),
+        ({"traces": ["not there.json"]}, "a readable file"),
+        ({"collective": []}, "sections such as collectives"),
     ],
 )
 def test_a_calibration_file_that_is_wrong_is_one_line(
@@ -154,6 +162,29 @@ def test_a_trace_of_the_profiler_is_measured_times(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(InputError, match="traceEvents"):
         measured_in_trace(str(file))
+
+
+def test_a_calibration_file_takes_times_from_traces_beside_it(tmp_path: Path) -> None:
+    events = [
+        {
+            "name": "ncclDevKernel",
+            "dur": us,
+            "args": {"Collective name": name, "Group size": 8, "dtype": "Float",
+                     "In msg nelems": 100},
+        }
+        for name, us in (("allreduce", 70), ("_allgather_base", 30))
+    ]  # fmt: skip
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    (tmp_path / "rank1.json").write_text(json.dumps({"traceEvents": events[:1]}))
+    traces = ["rank0.json", "rank1.json"]
+    file = calibration(tmp_path, traces=traces)
+    shown = {("all_reduce", 8): ((400, 70.0),), ("all_gather", 8): ((400, 30.0),)}
+    assert read_measured(file).rows == shown
+    file = calibration(tmp_path, traces=traces, collectives=[ENTRY])
+    assert read_measured(file).rows == shown | {("all_gather", 8): ((1000, 5.0),)}
+    assert read_calibration(file) == DEVICES  # nothing is said of devices
+    with pytest.raises(InputError, match="a calibration file names it"):
+        read_measured(str(tmp_path / "rank0.json"))
 
 
 def test_launches_in_a_trace_are_not_taken_for_collectives(tmp_path: Path) -> None:

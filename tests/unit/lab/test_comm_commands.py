@@ -94,6 +94,19 @@ def test_buckets_are_made_if_asked(file: str, capsys: pytest.CaptureFixture[str]
     assert "--bucket cannot be 'some'" in capsys.readouterr().err
 
 
+def test_bytes_in_flight_are_bounded_if_asked(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["schedule", file, "--comm", "model", "--hardware", "h100-8x64", "--policy", "fast"]
+    free, bounded = [said(capsys, *words, *rest)["comm"] for rest in ([], ["--in-flight", "16MiB"])]
+    assert isinstance(free, dict)
+    assert isinstance(bounded, dict)
+    assert free["after"]["in_flight_bytes"] > 16 << 20 >= bounded["after"]["in_flight_bytes"]
+    assert bounded["before"]["exposed_comm_us"] > bounded["after"]["exposed_comm_us"]
+    assert main([*words, "--in-flight", "much"]) == 2
+    assert "--in-flight cannot be 'much': expected bytes" in capsys.readouterr().err
+
+
 def test_simulate_says_where_a_job_stops_scaling_and_why(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +155,7 @@ def test_what_a_pass_is_asked_for_wrongly_is_bad_usage_and_leaves_no_reproducer(
         (["--comm", "model", "--hardware", "h1000-8"], "COL007"),
         (["--comm", "exact", "--hardware", "h100-8"], "COL010"),
         (["--bucket", "auto", "--hardware", "h1000-8"], "COL007"),
+        (["--comm", "model", "--hardware", "h100-8x2", "--world", "64"], "COL007"),
     ):
         assert main(["schedule", file, *words]) == 2
         assert code in capsys.readouterr().err

@@ -115,6 +115,21 @@ def test_bytes_under_way_are_bounded_if_asked() -> None:
     assert most_in_flight(graph, found.order) <= most < most_in_flight(graph, free.order)
 
 
+def test_an_order_with_too_much_under_way_is_not_kept_for_its_speed() -> None:
+    program = fsdp_program(2, 8, 1024, 512)
+    graph, steps, peak = problem(program, 8)
+    most = max(t.message_bytes for t in graph.tasks)
+    fast = find_overlap(graph, steps, 2 * peak)
+    given = program.with_ops(tuple([program.ops[k] for k in fast.order]))
+    graph, steps, peak = problem(given, 8)
+    assert most_in_flight(graph, range(len(graph.tasks))) > most
+    found = find_overlap(graph, steps, 2 * peak, Limits(in_flight=1))
+    assert most_in_flight(graph, found.order) <= most  # less than the largest message is nothing
+    place = {k: at for at, k in enumerate(found.order)}
+    assert all(place[s] < place[k] for k in place for s in graph.before[k])
+    assert found.peak_bytes <= found.budget
+
+
 def reordered() -> Program:
     """The first collective is ready late, the second could run beside all that the first needs."""
     b = ProgramBuilder("p", device="cuda:0")

@@ -50,6 +50,10 @@ def machine_of(program: Program, options: Options) -> CommMachine:
         table, measured = read_hardware(options.cost_file), read_measured(options.cost_file)
     hardware = hardware_named(options.hardware or _usual(program, options, table), table)
     world = options.world or _world_of(program, hardware)
+    if hardware.nodes > 1 and world > hardware.world:
+        message = f"hardware '{hardware.name}' has {hardware.world} ranks, fewer than {world}"
+        notes = ("without a number of nodes there are as many as the ranks need",)
+        raise UsageError(message, code="COL007", notes=notes)
     if options.cost_file is None and hardware.device not in DEVICES:
         message = f"hardware '{hardware.name}' is of unknown devices '{hardware.device}'"
         raise UsageError(message, code="COL007")

@@ -7,10 +7,11 @@ it meets the nearest measurement.
 from __future__ import annotations
 
 import json
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -69,11 +70,21 @@ class MeasuredTimes:
 
 
 def read_measured(file: str) -> MeasuredTimes:
-    """The measurements under "collectives" in a calibration file; none if it has none."""
-    rows = calibration_of(file).get("collectives", [])
+    """What a calibration file says under "collectives" and the traces under "traces" show.
+
+    What is said of a kind and a number of ranks stands; traces add the others.
+    """
+    data = calibration_of(file)
+    rows, traces = data.get("collectives", []), data.get("traces", [])
     if not isinstance(rows, list):
         raise bad_calibration(file, 'a list under "collectives"', type(rows).__name__)
-    return MeasuredTimes.of([_measured(file, number, row) for number, row in enumerate(rows)])
+    if not isinstance(traces, list) or not all(isinstance(name, str) for name in traces):
+        raise bad_calibration(file, 'a list of files under "traces"', json.dumps(traces)[:60])
+    said = MeasuredTimes.of([_measured(file, number, row) for number, row in enumerate(rows)])
+    shown = MeasuredTimes.of(
+        [one for name in traces for one in _all_traced(os.path.join(os.path.dirname(file), name))]
+    )
+    return MeasuredTimes({**shown.rows, **said.rows})
 
 
 def _measured(file: str, number: int, row: object) -> MeasuredCollective:
@@ -85,9 +96,12 @@ def _measured(file: str, number: int, row: object) -> MeasuredCollective:
         raise bad_calibration(file, wanted, json.dumps(row["kind"]))
     for key in ("ranks", "bytes", "us"):
         value = row[key]
-        whole = key == "us" or isinstance(value, int)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or not whole:
-            raise bad_calibration(file, f'a number for "{key}" in {where}', json.dumps(value))
+        kinds = (int, float) if key == "us" else (int,)
+        least = 1 if key == "ranks" else 0
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < inf:
+            what = "a number" if key == "us" else "a whole number"
+            wanted = f'{what} of at least {least} for "{key}" in {where}'
+            raise bad_calibration(file, wanted, json.dumps(value))
     return MeasuredCollective(row["kind"], row["ranks"], row["bytes"], float(row["us"]))
 
 
@@ -102,6 +116,10 @@ FUNCTIONAL = "_c10d_functional::"
 
 def measured_in_trace(file: str) -> MeasuredTimes:
     """The collectives in a trace that torch's profiler exported (`export_chrome_trace`)."""
+    return MeasuredTimes.of(_all_traced(file))
+
+
+def _all_traced(file: str) -> list[MeasuredCollective]:
     try:
         data = json.loads(read_text(file, "COST001"))
     except (ValueError, RecursionError) as e:
@@ -112,7 +130,7 @@ def measured_in_trace(file: str) -> MeasuredTimes:
     found = [one for event in events if (one := _traced(event)) is not None]
     about = data.get("distributedInfo") if isinstance(data, dict) else None
     world = about.get("world_size") if isinstance(about, dict) else None
-    return MeasuredTimes.of([*found, *_traced_gloo(events, world)])
+    return [*found, *_traced_gloo(events, world)]
 
 
 def _traced_gloo(events: list[Any], world: object) -> Iterator[MeasuredCollective]:

@@ -7,6 +7,7 @@ unless it was measured (`Task.launch_us`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,15 +126,16 @@ class _Queues:
 
 def most_in_flight(graph: TaskGraph, order: Sequence[int]) -> int:
     """The most bytes of messages that are begun and not yet waited for, in an order of tasks."""
-    flying: dict[int, int] = {}
-    most = 0
+    waits = Counter(task.of for task in graph.tasks if task.kind is TaskKind.WAIT)
+    flying = most = 0
     for k in order:
         task = graph.tasks[k]
         if task.kind is TaskKind.COLLECTIVE:
-            flying[k] = task.message_bytes
-            most = max(most, sum(flying.values()))
-        elif task.kind is TaskKind.WAIT:
-            flying.pop(task.of, None)
+            flying += task.message_bytes
+            most = max(most, flying)
+        elif task.kind is TaskKind.WAIT and task.of >= 0:
+            waits[task.of] -= 1  # a message of several tensors is there when all of them are
+            flying -= 0 if waits[task.of] else graph.tasks[task.of].message_bytes
     return most
 
 

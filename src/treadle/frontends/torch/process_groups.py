@@ -24,18 +24,25 @@ def ranks_of_group(name: str) -> tuple[int, ...]:
         return ()
 
 
-def agree_on_order(program: Program) -> None:
-    """Raise COL008 if another rank compiled the same collectives into another order.
+def name_of_group(group: Any) -> str:
+    """The name that torch knows a group by; graphs hold that name, or newer ones the group."""
+    return group if isinstance(group, str) else str(getattr(group, "group_name", ""))
+
+
+def agree_on_order(program: Program, asked: Program) -> None:
+    """Raise COL008 if another rank made another order of the collectives that a graph asks for.
 
     Each rank leaves its order where the job keeps its addresses; the first one there is what the
-    others compare with. Nobody waits for anybody: a rank that compiles nothing is not missed.
+    others compare with. Nobody waits for anybody: a rank that compiles nothing is not missed. It is
+    filed under what the graph asks for, `asked`: ranks may have sent it together, or in parts.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return
-    order, rank = collective_order(program), dist.get_rank()
-    for group in order.groups:
-        mine = CollectiveOrder((group,))
-        known = _first_written(f"treadle/order/{mine.question}", rank, mine.to_text())
+    rank, questions = dist.get_rank(), dict(collective_order(asked).groups)
+    for name, row in collective_order(program).groups:
+        mine = CollectiveOrder(((name, row),))
+        question = CollectiveOrder(((name, questions.get(name, row)),)).question
+        known = _first_written(f"treadle/order/{question}", rank, mine.to_text())
         if known is not None:
             who, theirs = known
             mine.check_against(CollectiveOrder.parse(theirs), f"rank {rank}", f"rank {who}")

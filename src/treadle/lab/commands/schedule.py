@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", action="store_true", help="send large collectives of several tensors in parts"
     )
+    parser.add_argument(
+        "--in-flight", metavar="BYTES", help="messages under way at once, with --comm model"
+    )
     parser.add_argument("--trace", metavar="OUT", help="write lanes before and after as a trace")
     parser.add_argument(
         "--accounting",

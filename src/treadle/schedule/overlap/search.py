@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from treadle.analysis.comm.bounds import MakespanBound, bound_of
 from treadle.analysis.comm.simulate import Run, most_in_flight, simulate
-from treadle.analysis.comm.tasks import TaskGraph
+from treadle.analysis.comm.tasks import TaskGraph, TaskKind
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps
 from treadle.schedule.overlap.anneal import LARGEST, annealed
@@ -68,6 +68,8 @@ def find_overlap(
 ) -> FoundOverlap:
     """The best order found; never later than the given one, never over the budget for it.
 
+    If that one has more under way than the limits allow, it is the one that waits at once instead.
+
     Not `thorough`: one order is made and not improved, to compare programs by.
     """
     asked = limits or Limits()
@@ -100,13 +102,13 @@ def _best(
     """The earliest of the orders made that fits, improved; and a time that none beats."""
     limit = bound_of(graph)
     good = GOOD_SHARE if len(graph.tasks) < LARGE else GOOD_SHARE_OF_LARGE
+    allowed = _allowed_in_flight(graph, limits)
+    if most_in_flight(graph, given) > allowed:
+        given = waited_for_at_once(graph, given)
     best = simulate(graph, given)
-    flying = max(limits.in_flight or 0, most_in_flight(graph, given))
 
     def fits(order: list[int]) -> bool:
-        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
-            return False
-        return peak_of(steps, order) <= budget
+        return most_in_flight(graph, order) <= allowed and peak_of(steps, order) <= budget
 
     if limits.exact and thorough and is_small(graph):
         exact = exact_order(graph)
@@ -120,7 +122,7 @@ def _best(
         return best, limit
     for order in _orders(roles_of(graph), steps, limits, budget):
         run = simulate(graph, order)
-        if limits.in_flight is not None and most_in_flight(graph, order) > flying:
+        if most_in_flight(graph, order) > allowed:
             continue
         if run.makespan_us < best.makespan_us * (1 - 1e-9):
             best = run
@@ -133,6 +135,27 @@ def _best(
     if len(order) <= LARGEST and simulate(graph, order).overlap(bound) < GOOD_SHARE:
         order = annealed(graph, order, bound, fits)
     return simulate(graph, order), limit
+
+
+def _allowed_in_flight(graph: TaskGraph, limits: Limits) -> int | float:
+    """Bytes that may be under way at once: what was asked for, or the largest message alone."""
+    if limits.in_flight is None:
+        return float("inf")
+    return max([limits.in_flight, *[graph.tasks[k].message_bytes for k in graph.collectives]])
+
+
+def waited_for_at_once(graph: TaskGraph, order: list[int]) -> list[int]:
+    """The order with every wait just behind its collective, where nothing else must come first."""
+    of: dict[int, list[int]] = {}
+    for k in order:
+        of.setdefault(graph.tasks[k].of, []).append(k)
+    placed: dict[int, None] = {}
+    for k in order:
+        placed[k] = None
+        if graph.tasks[k].kind is TaskKind.COLLECTIVE:
+            ready = [w for w in of.get(k, ()) if all(s in placed for s in graph.before[w])]
+            placed.update(dict.fromkeys(ready))
+    return list(placed)
 
 
 def _orders(roles: Roles, steps: Steps, limits: Limits, budget: int) -> Iterator[list[int]]:

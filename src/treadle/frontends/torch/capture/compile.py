@@ -209,8 +209,13 @@ def _build(
         lowered.made_for,
     )
     owners = owners_of_inputs(gm, lowered, saved.owners if is_backward else {})
-    scheduled, compiled = _made(_ByText(lowered.program), settings.options)
-    agree_on_order(scheduled.program)
+    try:
+        scheduled, compiled = _made(_ByText(lowered.program), settings.options)
+    except Exception:
+        # Other ranks may have compiled it: they must have kept the order in which torch runs it.
+        agree_on_order(lowered.program, lowered.program)
+        raise
+    agree_on_order(scheduled.program, lowered.program)
     blame = partial(blamed_places, provenance, compiled.program)
     signature = signature_of(lowered, owners, scheduled.program)
     runner = Runner(compiled, signature, scheduled.ctx, blame)

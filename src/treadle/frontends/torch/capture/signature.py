@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.core.errors import TreadleError
-from treadle.frontends.torch.lowering.calls import joined_call, part_call
+from treadle.frontends.torch.lowering.collectives import joined_call, part_call
 from treadle.frontends.torch.lowering.graph import Lowered
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import Provenance

@@ -1,28 +1,24 @@
 """Calls of the ATen operator itself: what is not lowered, and matrix products and convolutions.
 
 A `LibraryCall` remembers the Python function and its arguments with holes for what is known at run
-time only (`runtime/library_calls`). Functional collectives of torch.distributed become collectives
-of the program, and `wait_tensor` its wait, so that passes may put work between the two.
+time only (`runtime/library_calls`). Collectives of torch.distributed begin here, as calls that
+somebody waits for (`lowering/collectives`).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.lowering import collectives
+from treadle.frontends.torch.lowering.collectives import begins, emptied, is_collective
 from treadle.frontends.torch.lowering.gathers import sent_safely
 from treadle.frontends.torch.lowering.parts import Part, compiled_parts
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
-from treadle.frontends.torch.process_groups import ranks_of_group
 from treadle.index import Expr
-from treadle.ir.body import Literal
-from treadle.ir.program import Collective
 from treadle.ir.types import Buffer
 from treadle.runtime.hosts.torch_tensors import storage_key
 from treadle.runtime.library_calls import Held, Hole, LibraryCall, ViewHole
@@ -154,14 +150,11 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     )
     _note_memory(call, node)
     add, attrs = graph.builder.extern, {"call": f"{describe(args)} {describe(kwargs)}"}
-    if _is_collective(node) and not any(is_object for _, _, is_object in call.results):
-        graph.under_way.update(writes, mutates)
-        group = _group_of(node)
-        begins = partial(graph.builder.collective, group=group, ranks=ranks_of_group(group))
-        call.wait, add = wait_for, begins
+    if is_collective(node) and not any(is_object for _, _, is_object in call.results):
+        call.wait, add = collectives.wait_for, begins(graph, node, [*writes, *mutates])
         has_effects = has_objects  # what it delivers, and its turn in the group, are known
         # What two of them must have in common to be sent as one.
-        attrs["constants"] = f"{describe(_emptied(args))} {describe(_emptied(kwargs))}"
+        attrs["constants"] = f"{describe(emptied(args))} {describe(emptied(kwargs))}"
     add(
         target_name(node.target),
         holes.args,
@@ -202,90 +195,6 @@ def sees_storage(function: Any) -> bool:
     if moves(function):
         return True
     return any(a.name == "storage_offset" for a in function._schema.arguments)
-
-
-# ------------------------------------------------------------------------------- collectives
-
-
-def add_wait(graph: GraphLowering, node: Any) -> Any:
-    """Append the wait for what a collective gave; the value is then the same, but there.
-
-    None if the argument is no collective's: then waiting is a call like any other.
-    """
-    value = graph.value(node.args[0])
-    if not isinstance(value, Realised) or value.buffer.name not in graph.under_way:
-        return None
-    name = graph.fresh_op(node.name)
-    graph.builder.wait(value.buffer, name=name, origins=graph.origins)
-    return value
-
-
-def _emptied(arg: Any) -> Any:
-    """A template with all that is known at run time only left out."""
-    if isinstance(arg, Hole | ViewHole | Held):
-        return None
-    if isinstance(arg, list | tuple):
-        return [_emptied(a) for a in arg]
-    return {key: _emptied(a) for key, a in arg.items()} if isinstance(arg, dict) else arg
-
-
-def joined_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall:
-    """The call that sends what the calls of several collectives would, in their order."""
-    members = [calls[name] for name in op.sent_together]
-    each = len(op.args) // len(members)  # the program's arguments follow each other like these
-    tensors = [_shifted(m.args[0], k * each) for k, m in enumerate(members)]
-    first = members[0]
-    namespace, name, overload = op.target.split(".")
-    function = sent_safely(getattr(getattr(getattr(torch.ops, namespace), name), overload))
-    call = LibraryCall(function, (tensors, *first.args[1:]), first.kwargs, is_single=False)
-    call.results = [(k, written, False) for k, written in enumerate(op.writes)]
-    call.keeps_arguments, call.wait = first.keeps_arguments, first.wait
-    return call
-
-
-def part_call(op: Collective, calls: Mapping[str, LibraryCall]) -> LibraryCall:
-    """The call that sends some of the tensors of another."""
-    whole, first = calls[op.part_of], dict(op.attrs)["first"]
-    begin = first.value if isinstance(first, Literal) else None
-    assert isinstance(begin, int), f"nobody knows where '{op.name}' begins"
-    end = begin + len(op.writes)
-    tensors = [_shifted(hole, -begin) for hole in whole.args[0][begin:end]]
-    call = replace(whole, args=(tensors, *whole.args[1:]))
-    call.results = [(k, written, False) for k, written in enumerate(op.writes)]
-    return call
-
-
-def _shifted(hole: Any, count: int) -> Any:
-    """A hole so many arguments further on."""
-    return replace(hole, position=hole.position + count)
-
-
-def _is_collective(node: Any) -> bool:
-    """Whether a node begins communication that `wait_tensor` ends."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != COLLECTIVES:
-        return False
-    waits = [user for user in _readers(node) if is_wait(user)]
-    return bool(waits) and len(waits) == len(_readers(node))
-
-
-def _readers(node: Any) -> list[Any]:
-    """Who reads the results of a node, each of several taken out first."""
-    users = list(node.users)
-    taken = [user for user in users if user.target is operator.getitem]
-    return [u for u in users if u not in taken] + [u for t in taken for u in t.users]
-
-
-def is_wait(node: Any) -> bool:
-    """Whether a node waits for a collective."""
-    target = node.target
-    is_overload = isinstance(target, torch._ops.OpOverload) and target.namespace == COLLECTIVES
-    return is_overload and target._opname == "wait_tensor"
-
-
-def _group_of(node: Any) -> str:
-    """The group a collective runs in, which torch names in its last argument."""
-    return next((a for a in reversed(node.args) if isinstance(a, str)), "")
 
 
 def _exact_arguments(node: Any) -> frozenset[Any]:
@@ -359,15 +268,6 @@ def _end(sizes: Any, strides: Any, begin: int) -> int:
     if any(n == 0 for n in sizes):
         return begin
     return begin + 1 + sum((int(n) - 1) * int(s) for n, s in zip(sizes, strides, strict=True))
-
-
-COLLECTIVES = "_c10d_functional"
-"""Where torch.distributed keeps collectives that return at once."""
-
-
-def wait_for(tensor: Any) -> Any:
-    """The result of a collective, once it is there."""
-    return torch.ops._c10d_functional.wait_tensor.default(tensor)
 
 
 def _convolve_into(

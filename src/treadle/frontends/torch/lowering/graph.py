@@ -11,7 +11,8 @@ import torch
 
 from treadle.core.unused import unused_name
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.lowering.calls import add_call, add_wait, held, is_wait
+from treadle.frontends.torch.lowering.calls import add_call, held
+from treadle.frontends.torch.lowering.collectives import add_wait, is_wait, without_told_places
 from treadle.frontends.torch.lowering.devices import device_name, device_of
 from treadle.frontends.torch.lowering.eager_types import refused_type
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
@@ -107,6 +108,7 @@ def lower_graph(
     what kernels on the graph's device cannot hold.
     """
     write_out_regions(gm)
+    without_told_places(gm)
     ask_owners(gm)
     banned: dict[str, NotLowered] = {}
     while True:
@@ -137,8 +139,8 @@ class GraphLowering:
         self.sizes = GraphSizes(shape_env_of(gm), shown_sizes(gm.graph))
         self.env: dict[Any, Any] = {}
         self.calls: dict[str, LibraryCall] = {}
-        self.under_way: set[str] = set()
-        """Buffers that collectives write or change: they may be read after a wait."""
+        self.under_way: dict[str, bool] = {}
+        """Buffers that collectives write or change: whether nobody has waited for them yet."""
         self.origins: tuple[str, ...] = ()
         self.current = ""
         self._names: set[str] = set()
