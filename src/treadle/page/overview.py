@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from treadle.analysis.accounting import figures
 from treadle.analysis.cost import cost_model
 from treadle.analysis.devices import Device
+from treadle.analysis.liveness import Liveness
 from treadle.core.tables import human_bytes, human_time
 from treadle.ir.effects import runs
 from treadle.ir.program import Program
@@ -27,6 +29,8 @@ ROWS = (
 )
 WORTH_SAYING = 0.005
 """The part of the peak that must go for a block to be named: others would rise in its place."""
+COLUMNS = 300
+"""Of the picture of live bytes."""
 HELD_FOR_NOTHING = 3
 """So many blocks that lie idle at the peak are named."""
 
@@ -51,6 +55,22 @@ def _figures(story: ScheduleStory, program: Program) -> dict[str, Any]:
     model = cost_model(program, story.ctx.options)
     total = sum(round(model.op_ns(op) / 1e3, 3) for op in program.ops if runs(op))
     return {**asdict(figures(program, story.accounting)), "predicted_us": round(total, 3)}
+
+
+def live_curves(story: ScheduleStory) -> list[dict[str, Any]]:
+    """The live bytes of both schedules over their length, counted as the figures count them."""
+    found = []
+    for label, program in (("before", story.given), ("after", story.counted)):
+        curve = [during for _, during, _ in Liveness(program, story.accounting.policy).curve()]
+        found.append({"label": label, "curve": as_seen(curve), "peak_bytes": max(curve, default=0)})
+    return found
+
+
+def as_seen(curve: Sequence[int]) -> list[int]:
+    """A long curve as so many columns as a small picture has room for, each its highest value."""
+    n = min(COLUMNS, len(curve))
+    ends = [k * len(curve) // n for k in range(n + 1)] if n else []
+    return [max(curve[a:b]) for a, b in pairwise(ends)]
 
 
 def advice(

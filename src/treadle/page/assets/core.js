@@ -63,7 +63,7 @@ function inUnit(value, unit) {
 function change(before, after, unit) {
   if (before === after || before === undefined || after === undefined) return null;
   const part = before ? 100 * Math.abs(after - before) / before : null, sign = after > before ? '+' : '-';
-  const said = part === null ? '' : ' (' + (part < 0.05 ? 'under 0.1' : sign + part.toFixed(1)) + ' %)';
+  const said = part === null ? '' : ' (' + (part < 0.05 ? 'under 0.1' : part > 99.9 && after ? 'over 99.9' : sign + part.toFixed(1)) + ' %)';
   return h('span', {class: after < before ? 'good' : 'bad'}, sign + inUnit(Math.abs(after - before), unit) + said);
 }
 

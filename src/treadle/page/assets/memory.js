@@ -18,7 +18,7 @@ function memoryView(words) {
     ['allocated', map.total_bytes === undefined ? null : exact(map.total_bytes)],
     ['arena', exact(map.arena_bytes)],
     ['no plan of this order has a lower arena than', exact(map.arena_lower_bound)],
-    ['peak of live bytes, inputs not counted', [exact(map.peak_bytes), ' at ', kernelLink(map.peak_at || 'no step')]],
+    ['peak of live bytes' + (map.counts_inputs === undefined ? '' : map.counts_inputs ? ', donated inputs counted' : ', inputs not counted'), [exact(map.peak_bytes), ' at ', kernelLink(map.peak_at || 'no step')]],
     ['without sharing', map.unshared_bytes === undefined ? null : exact(map.unshared_bytes)],
   ]);
   const missing = words.block && !holds(map) ? h('p', {class: 'dim'}, words.block

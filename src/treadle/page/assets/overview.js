@@ -10,7 +10,8 @@ function overview() {
   const cards = [...(data.headline || []), ...rows.filter(r => CARDS.includes(r.key))
     .map(row => ({words: row.words, unit: row.unit, before: row.values[0], after: row.values.at(-1)}))].map(card);
   if (data.measured) cards.push(h('div', {class: 'card'}, 'measured time', h('b', {}, time(data.measured.us)),
-    h('span', {class: 'dim'}, number(data.measured.launches) + ' of ' + number(data.kernels.length) + ' launches, predicted ' + time(data.measured.predicted_us))));
+    h('span', {class: 'dim'}, number(data.measured.launches) + ' of ' + number(data.kernels.length) + ' launches, predicted ' + time(data.measured.predicted_us)),
+    data.measured.notes.length ? h('div', {class: 'bad'}, h('a', {href: '#kernels'}, 'read with care')) : null));
   const advice = data.advice.length ? h('ol', {class: 'advice'}, data.advice.map(row =>
     h('li', {}, h('a', {href: row.link}, row.what), h('br'), row.gain)))
     : h('p', {}, 'Nothing that was refused or held would lower these figures.');
@@ -56,17 +57,15 @@ function besideNote() {
   return h('p', {}, 'With communication running beside computing it is ' + time(total_us) + ', ' + time(data.lanes.exposed_us) + ' of it waiting: ', h('a', {href: '#lanes'}, 'lanes'), '.');
 }
 
-// The live bytes of both schedules over their whole length, each as many columns as can be seen.
+// The live bytes of both schedules over their whole length.
 function liveBytes() {
-  const maps = (data.memory || []).filter(m => m.curve && m.curve.length > 1).slice(0, 2);
+  const maps = data.live.filter(m => m.curve.length > 1);
   if (maps.length < 2) return null;
-  const wide = 620, tall = 210, left = 8, low = 22, top = 28, largest = most(maps.map(m => most(m.curve))) || 1;
-  const spot = (curve, k, n) => most(curve.slice(Math.floor(k * curve.length / n), Math.max(Math.floor(k * curve.length / n) + 1, Math.floor((k + 1) * curve.length / n))));
+  const wide = 620, tall = 210, left = 8, low = 22, top = 28, largest = most(maps.map(m => m.peak_bytes)) || 1;
   const path = (map, closed) => {
-    const n = Math.min(300, map.curve.length), x = k => (left + k / n * (wide - 2 * left)).toFixed(1);
-    const parts = [];
-    for (let k = 0; k < n; k++) { const y = (tall - low - spot(map.curve, k, n) / largest * (tall - low - top)).toFixed(1); parts.push((k ? 'L' : 'M') + x(k) + ',' + y + 'L' + x(k + 1) + ',' + y); }
-    return parts.join('') + (closed ? 'L' + x(n) + ',' + (tall - low) + 'L' + x(0) + ',' + (tall - low) + 'Z' : '');
+    const n = map.curve.length, x = k => (left + k / n * (wide - 2 * left)).toFixed(1), floor = tall - low;
+    const steps = map.curve.map((live, k) => { const y = (floor - live / largest * (floor - top)).toFixed(1); return (k ? 'L' : 'M') + x(k) + ',' + y + 'L' + x(k + 1) + ',' + y; });
+    return steps.join('') + (closed ? 'L' + x(n) + ',' + floor + 'L' + x(0) + ',' + floor + 'Z' : '');
   };
   const [given, ours] = maps;
   const level = (map, style) => { const y = tall - low - map.peak_bytes / largest * (tall - low - top); return s('line', {class: style, x1: left, x2: wide - left, y1: y, y2: y}); };
@@ -76,7 +75,7 @@ function liveBytes() {
       s('path', {class: 'ours', d: path(ours, true)}), s('path', {class: 'given', d: path(given, false)}), level(given, 'givenpeak'), level(ours, 'ourspeak'),
       s('text', {class: 'givenword', x: left, y: 14}, given.label + ': at most ' + bytes(given.peak_bytes)),
       s('text', {class: 'oursword', x: wide - left, y: 14, 'text-anchor': 'end'}, ours.label + ': at most ' + bytes(ours.peak_bytes)),
-      s('text', {class: 'dim', x: left, y: tall - 6}, 'first launch'), s('text', {class: 'dim', x: wide / 2, y: tall - 6, 'text-anchor': 'middle'}, 'live bytes, inputs not counted'),
+      s('text', {class: 'dim', x: left, y: tall - 6}, 'first launch'), s('text', {class: 'dim', x: wide / 2, y: tall - 6, 'text-anchor': 'middle'}, 'live bytes, inputs ' + (data.counts_inputs ? '' : 'not ') + 'counted'),
       s('text', {class: 'dim', x: wide - left, y: tall - 6, 'text-anchor': 'end'}, 'last launch'))));
 }
 
