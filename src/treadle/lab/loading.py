@@ -14,17 +14,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from treadle.core.errors import InputError, SpecError, TreadleError
 from treadle.core.journal import Journal
-from treadle.core.options import Options
 from treadle.core.reading import read_text
 from treadle.frontends import inductor_dump, xla_dump
 from treadle.frontends.dumps import Rederivation
 from treadle.frontends.inductor_dump.import_program import Imported, import_program
 from treadle.frontends.xla_dump.import_program import import_program as xla_program
-from treadle.ir.numerics import TORCH, TORCH_ON_GPU
 from treadle.ir.program import Program
 from treadle.ir.spec import violations
 from treadle.ir.text import parse_program, show_program
@@ -115,8 +113,7 @@ def load_sound(path: str) -> LoadedFile:
 def program_of(loaded: LoadedFile) -> Program:
     """The program in a sound file; one InputError if this kind of file holds none."""
     if loaded.program is not None:
-        program = sound(loaded).program or loaded.program
-        return as_torch_computes(program) if loaded.is_dump else program
+        return sound(loaded).program or loaded.program
     sound(loaded)
     if loaded.xla is not None:  # any of XLA's files: those next to it were read as well
         return xla_program(loaded.xla)  # says what is missing
@@ -126,17 +123,6 @@ def program_of(loaded: LoadedFile) -> Program:
         found=f"a file of kind {loaded.kind}",
         code="TXT002",
     )
-
-
-def as_torch_computes(program: Program) -> Program:
-    """The program of a dump, as exact as torch promises: its makers asked for no more.
-
-    So the kernels that are shown for it are those that a model would get.
-    """
-    if Options.from_env().numerics == "exact":
-        return program
-    on_gpu = any(b.device.startswith("cuda") for b in program.buffers)
-    return replace(program, numerics=TORCH_ON_GPU if on_gpu else TORCH)
 
 
 def load_program(path: str) -> tuple[Program, LoadedFile]:

@@ -245,7 +245,7 @@ def test_an_unsound_program_is_refused_by_analyses(
 
 
 def test_usage_errors_exit_with_2() -> None:
-    for argv in ([], ["frobnicate"], ["show"], ["show", "a", "--frob"]):
+    for argv in (["frobnicate"], ["show"], ["show", "a", "--frob"]):
         with pytest.raises(SystemExit) as e:
             main(argv)
         assert e.value.code == 2

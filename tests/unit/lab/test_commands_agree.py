@@ -146,13 +146,3 @@ def test_why_says_that_a_name_is_a_buffers(
     path.write_text(show_program(demo_program()))
     assert main(["why", str(path), "scale", "norm_apply"]) == 2
     assert "'scale' is a buffer, made by norm_scale; name an operation" in capsys.readouterr().err
-
-
-def test_a_dump_is_computed_as_torch_promises_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Kernels of a dump are those that a model would get, with schedules for their loops."""
-    path = str(CORPUS / "training.0.post.txt")
-    assert any(said(capsys, "kernels", path)["schedules"].values())
-    monkeypatch.setenv("TREADLE_NUMERICS", "exact")
-    assert not any(said(capsys, "kernels", path)["schedules"].values())
