@@ -116,6 +116,9 @@ def test_a_page_says_when_the_machine_was_busy(
         page = treadle.report(work, *inputs(), out=str(tmp_path / "m.html"))
         return [note for graph in page.data["graphs"] for note in graph["measured"]["notes"]]
 
+    monkeypatch.setattr(measured, "_load", lambda: (1.5, 2))
     assert notes(10e-6, 11e-6, 12e-6) == []
     assert all("measure again" in note for note in notes(10e-6, 9e-3, 9e-3))
     assert len(notes(10e-6, 9e-3, 9e-3)) == 2  # one for each graph
+    monkeypatch.setattr(measured, "_load", lambda: (9.0, 2))
+    assert all("9.0 processes wanted the 2 cores" in note for note in notes(10e-6, 11e-6))

@@ -73,6 +73,14 @@ def human_bytes(n: int) -> str:
     raise AssertionError(unit)
 
 
+def human_time(us: float) -> str:
+    """Microseconds for people, to four digits."""
+    unit, size = (
+        ("s", us / 1e6) if abs(us) >= 1e6 else ("ms", us / 1e3) if abs(us) >= 1e3 else ("us", us)
+    )
+    return f"{float(f'{size:.4g}'):,.12g} {unit}"
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """One table of a page with the sentence above it; without rows only the sentence."""

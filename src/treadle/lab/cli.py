@@ -44,6 +44,17 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
+EXTRAS = {
+    "numpy": "interp",
+    "scipy": "interp",
+    "ml_dtypes": "interp",
+    "torch": "torch",
+    "triton": "triton",
+    "ortools": "opt",
+}
+"""Which extra brings a package that is not here."""
+
+
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of the whole command line, or with the arguments of one command alone.
 
@@ -76,7 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     # Only options without values come before the command, so this is it, or there is none.
     named = next((word for word in words if not word.startswith("-")), "")
-    args = build_parser(only=named).parse_args(words)
+    parser = build_parser(only=named)
+    if not words:
+        parser.print_help()  # who asks for nothing wants to know what there is
+        return 2
+    args = parser.parse_args(words)
     try:
         with progress(f"treadle {args.command}"):
             code = run_command(args)
@@ -100,12 +115,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as e:  # a bug of ours: one line for the user, the rest for who asks
         if _wants_all():
             raise
+        if (missing := _missing_extra(e, args.command)) is not None:
+            return _report(missing, args.json)
         frame = traceback.extract_tb(e.__traceback__)[-1]
         place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
         error = InternalError(
             f"{type(e).__name__} in {place}: {e}", notes=["TREADLE_DEBUG=1 shows where"]
         )
         return _report(error, args.json)
+
+
+def _missing_extra(error: Exception, command: str) -> UsageError | None:
+    """What to install for this command; None if the module is not one of the extras."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    package = (name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
+    if extra is None:
+        return None
+    return UsageError(
+        f"`treadle {command}` needs {package}: pip install 'treadle[{extra}]'",
+        notes=["the core needs nothing: dumps, schedules, plans and pages work without it"],
+    )
 
 
 def _prepare_streams() -> None:

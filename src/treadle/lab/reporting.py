@@ -137,6 +137,10 @@ def _of_xla(loaded: LoadedFile, wanted: Wanted) -> FileReport:
         return FileReport(report_of_plan(maps, title_of(loaded)) | {"notes": said})
     made.data["memory"] += maps
     made.data["notes"] = said
+    scratch = [result.before.temp_bytes, result.after.temp_bytes]
+    made.data["headline"] = [
+        {"words": "scratch memory", "unit": "bytes", "before": scratch[0], "after": scratch[1]}
+    ]
     return made
 
 

@@ -10,6 +10,7 @@ import hmac
 import html
 import os
 import secrets
+import time
 import urllib.parse
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from treadle.core.errors import TreadleError, UsageError
 from treadle.core.options import Options
 from treadle.core.reading import read_text
+from treadle.core.tables import human_bytes
 from treadle.lab.files import kind_of
 from treadle.lab.loading import load, program_of
 from treadle.lab.reporting import REPORTED_BY, Wanted, report_of_file, title_of
@@ -126,21 +128,27 @@ class PageHandler(BaseHTTPRequestHandler):
 
     def _list(self) -> str:
         token = self.server.token
-        rows, choices = [], []
-        for name, kind, _, size in self.server.runs():
+        rows, compared = [], []
+        for name, kind, changed, size in self.server.runs():
             shown = html.escape(name)
             link = html.escape(f"/report?{urllib.parse.urlencode({'token': token, 'file': name})}")
-            rows.append(f"<tr><td><a href='{link}'>{shown}</a></td><td>{kind}</td>"
-                        f"<td class='n'>{size:,}</td></tr>")  # fmt: skip
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(changed))
+            rows.append(f"<tr><td><a href='{link}'>{shown}</a></td>"
+                        f"<td>{html.escape(WORDS.get(kind, kind))}</td><td>{when}</td>"
+                        f"<td class='n'>{human_bytes(size)}</td></tr>")  # fmt: skip
             if kind in COMPARED:
-                choices.append(f"<option value='{shown}'>{shown}</option>")
+                compared.append(shown)
+        # The two newest, the older one first: what changed last is what one wants to see.
+        options = ["".join(f"<option{' selected' * (k == at)}>{one}</option>"
+                           for k, one in enumerate(compared)) for at in (1, 0)]  # fmt: skip
         body = (
-            "<h2>Files, newest first</h2><table><thead><tr><th>file</th><th>kind</th><th>bytes</th>"
-            f"</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+            "<h2>Files, newest first</h2><table><thead><tr><th>file</th><th>kind</th>"
+            "<th>changed</th><th class='n'>size</th></tr></thead>"
+            f"<tbody>{''.join(rows)}</tbody></table>"
             "<h2>Compare two schedules</h2><form action='/diff'>"
             f"<input type='hidden' name='token' value='{html.escape(token)}'>"
-            f"<label>A <select name='a'>{''.join(choices)}</select></label> "
-            f"<label>B <select name='b'>{''.join(choices)}</select></label> "
+            f"<label>A <select name='a'>{options[0]}</select></label> "
+            f"<label>B <select name='b'>{options[1]}</select></label> "
             "<button>compare</button></form>"
         )
         return _message_page(f"runs in {os.path.basename(self.server.folder)}", body, refresh=True)
@@ -164,12 +172,25 @@ class PageHandler(BaseHTTPRequestHandler):
         """Say nothing: the address in a log would hold the token."""
 
 
+REFRESH = "<meta http-equiv='refresh' content='5'>"
+RELOAD = (
+    "let chosen = false; addEventListener('input', () => { chosen = true; });"
+    " setInterval(() => { if (!chosen) location.reload(); }, 5000);"
+)
+"""The list renews itself, but not under the hands of who is choosing two files."""
+WORDS = {
+    "inductor_dump": "TorchInductor dump",
+    "program": "Treadle program",
+    "minimalloc_csv": "memory problem",
+}
+
+
 def _message(text: str) -> str:
     return _message_page("treadle", f"<pre>{html.escape(text)}</pre>")
 
 
 def _message_page(title: str, body: str, refresh: bool = False) -> str:
-    again = "<meta http-equiv='refresh' content='5'>" if refresh else ""
+    again = f"<noscript>{REFRESH}</noscript><script>{RELOAD}</script>" if refresh else ""
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{again}"
         f"<title>{html.escape(title)}</title><style>{asset('page.css')}</style></head>"

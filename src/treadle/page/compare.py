@@ -7,6 +7,7 @@ storage: what is live at the one and at the other adds up to their difference to
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ from treadle.page.memory import map_of_program
 from treadle.page.report import PLANNED, given_policy, head
 
 COSTS = ("launches", "bytes", "us")
+IN_ANOTHER = "in the bytes of another storage"
+NOT_LIVE = "not live at the peak"
 FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
 
 
@@ -65,6 +68,7 @@ def compare(
         "accounting": accounting,
         "totals": {key: [totals[0][key], totals[1][key]] for key in FIGURES},
         "changes": rows,
+        "summary": summary(rows),
         "cost": {
             key: [sum(row["a"][key] for row in rows), sum(row["b"][key] for row in rows)]
             for key in COSTS
@@ -90,6 +94,19 @@ def changes_between(one: Counted, other: Counted) -> list[dict[str, Any]]:
             kind = "rewritten"
         rows.append({"what": kind, "a": mine, "b": theirs})
     return rows
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What each kind of change cost, the one that saves most bytes first; adds up to the totals."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        kind = found.setdefault(
+            row["what"], {"what": row["what"], "count": 0} | dict.fromkeys(COSTS, 0)
+        )
+        kind["count"] += 1
+        for key in COSTS:
+            kind[key] = round(kind[key] + row["b"][key] - row["a"][key], 6)
+    return sorted(found.values(), key=lambda kind: (kind["bytes"], kind["launches"]))
 
 
 def _components(one: Program, other: Program) -> list[tuple[list[Operation], list[Operation]]]:
@@ -161,17 +178,45 @@ def peak_rows(one: Program, other: Program, accounting: Accounting) -> dict[str,
         rows.append({"storage": name, "a": sizes[0], "b": sizes[1], "in_a": why[0], "in_b": why[1]})
     rows.sort(key=lambda row: (-abs(row["a"] - row["b"]), -row["a"], row["storage"]))
     at = [None if p.step is None else s.name_of(p.step) for s, p in zip(sides, peaks, strict=True)]
-    return {"bytes": [peak.bytes for peak in peaks], "at": at, "rows": rows}
+    return {
+        "bytes": [peak.bytes for peak in peaks],
+        "at": at,
+        "rows": rows,
+        "groups": _peak_groups(rows),
+    }
+
+
+def _peak_groups(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What became of the storages of the one peak, and where those of the other come from."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["a"] and row["b"]:
+            words = "live at both peaks"
+        elif row["a"]:
+            words = f"live at A's peak, {_not_there(row['in_b'], 'B')}"
+        else:
+            words = f"live at B's peak, {_not_there(row['in_a'], 'A')}"
+        group = found.setdefault(words, {"what": words, "count": 0, "bytes": 0})
+        group["count"] += 1
+        group["bytes"] += row["b"] - row["a"]
+    return sorted(found.values(), key=lambda group: (group["bytes"], group["what"]))
+
+
+def _not_there(fate: str, side: str) -> str:
+    """What a storage that is not live at the peak of a side is there instead."""
+    if fate == NOT_LIVE:
+        return f"not at {side}'s"
+    return f"{IN_ANOTHER if fate.startswith(IN_ANOTHER) else fate} in {side}"
 
 
 def _fate(name: str, blocks: dict[str, str | None], live: dict[str, int]) -> str:
     if name in live:
         return "live at the peak"
     if name not in blocks:
-        return "is not made"
+        return "not made"
     if blocks[name] is None:
-        return "stays inside a kernel"
-    return "not live at the peak" if blocks[name] == name else f"in the block of {blocks[name]}"
+        return "inside a kernel"
+    return NOT_LIVE if blocks[name] == name else f"{IN_ANOTHER} ({blocks[name]})"
 
 
 def resized(one: Program, other: Program) -> list[dict[str, Any]]:

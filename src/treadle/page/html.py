@@ -14,6 +14,7 @@ SCRIPTS = (
     "graph.js",
     "memory.js",
     "views.js",
+    "overview.js",
     "roofline.js",
     "compare.js",
     "start.js",

@@ -96,7 +96,7 @@ def predicted_run(program: Program, options: Options) -> PredictedRun:
 
 def _lane(op: Operation) -> str:
     groups = [leaf.group for leaf in op.leaves if isinstance(leaf, Collective)]
-    return f"group {groups[0]}".strip() if groups else COMPUTE
+    return f"communication {groups[0]}".strip() if groups else COMPUTE
 
 
 def _written(program: Program, op: Operation) -> set[str]:

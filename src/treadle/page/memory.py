@@ -42,6 +42,7 @@ def map_of_program(planned: PlannedProgram, label: str, lines_from: Program) -> 
         rows.append(entry)
     return {
         "label": label,
+        "counts_inputs": of.live.policy.include_inputs,
         "steps": list(steps),
         "blocks": blocks,
         "pools": [list(pool) for pool in pools_drawn(of.problem, plan)],

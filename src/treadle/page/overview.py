@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from treadle.analysis.accounting import figures
 from treadle.analysis.cost import cost_model
 from treadle.analysis.devices import Device
-from treadle.core.tables import human_bytes
+from treadle.analysis.liveness import Liveness
+from treadle.core.tables import human_bytes, human_time
 from treadle.ir.effects import runs
 from treadle.ir.program import Program
 from treadle.page.lanes import PredictedRun
@@ -27,6 +29,8 @@ ROWS = (
 )
 WORTH_SAYING = 0.005
 """The part of the peak that must go for a block to be named: others would rise in its place."""
+COLUMNS = 300
+"""Of the picture of live bytes."""
 HELD_FOR_NOTHING = 3
 """So many blocks that lie idle at the peak are named."""
 
@@ -51,6 +55,22 @@ def _figures(story: ScheduleStory, program: Program) -> dict[str, Any]:
     model = cost_model(program, story.ctx.options)
     total = sum(round(model.op_ns(op) / 1e3, 3) for op in program.ops if runs(op))
     return {**asdict(figures(program, story.accounting)), "predicted_us": round(total, 3)}
+
+
+def live_curves(story: ScheduleStory) -> list[dict[str, Any]]:
+    """The live bytes of both schedules over their length, counted as the figures count them."""
+    found = []
+    for label, program in (("before", story.given), ("after", story.counted)):
+        curve = [during for _, during, _ in Liveness(program, story.accounting.policy).curve()]
+        found.append({"label": label, "curve": as_seen(curve), "peak_bytes": max(curve, default=0)})
+    return found
+
+
+def as_seen(curve: Sequence[int]) -> list[int]:
+    """A long curve as so many columns as a small picture has room for, each its highest value."""
+    n = min(COLUMNS, len(curve))
+    ends = [k * len(curve) // n for k in range(n + 1)] if n else []
+    return [max(curve[a:b]) for a, b in pairwise(ends)]
 
 
 def advice(
@@ -100,11 +120,14 @@ def _refused(verdicts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     titles = code_pages(left)
     for code, one in left.items():
         saved = f"{human_bytes(one['bytes'])} of traffic"
-        times = f", {one['us']:,.0f} us predicted" if one["us"] else ""
+        times = f" and {human_time(one['us'])}" if one["us"] else ""
         what = f"{one['count']} fusion{'s' * (one['count'] != 1)} refused by {code}"
+        many = "if it could be done"
+        if one["count"] > 1:
+            many = "if all of them could be done; one may exclude another"
         yield {
             "what": f"{what} ({titles.get(code, {}).get('title', code)})",
-            "gain": f"up to {saved}{times} if each could be done; they may exclude each other",
+            "gain": f"up to {saved}{times} less {many}",
             "bytes": one["bytes"],
             "link": f"#fusion?code={code}",
             "share": one["bytes"],
@@ -123,10 +146,11 @@ def _held(memory: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
         size = memory["peak_bytes"] - row["peak_without"]
         maker, user = (row[key] or "the caller" for key in ("producer", "last_use"))
         kept = f"made by {maker}, last used by {user}"
+        remedy = "computed again, or made later" if row["last_use"] else "made later, or not kept"
         yield {
             "what": f"{row['storage']} ({human_bytes(row['bytes'])}) lies idle for {row['idle']}"
             f" steps around the peak ({kept})",
-            "gain": f"the peak is {human_bytes(size)} lower if it is computed again, or moved",
+            "gain": f"the peak is {human_bytes(size)} lower if it is {remedy}",
             "bytes": size,
             "link": f"#memory?block={row['storage']}",
             "share": size,
@@ -145,7 +169,8 @@ def _launches(story: ScheduleStory, kernels: list[dict[str, Any]]) -> Iterator[d
     moved = sum(row["bytes_loaded"] + row["bytes_stored"] for row in kernels)
     yield {
         "what": f"{len(small)} of {len(kernels)} launches take longer to start than to run",
-        "gain": f"at most {us:,.1f} of {total:,.1f} us: record and replay them, or a larger batch",
+        "gain": f"at most {human_time(us)} of {human_time(total)}:"
+        " record and replay them (CUDA graphs), or take a larger batch",
         "us": round(us, 3),
         "link": "#kernels?bound=launch",
         "share": moved * us / max(total, 1e-9),
@@ -156,7 +181,8 @@ def _exposed(run: PredictedRun) -> Iterator[dict[str, Any]]:
     if run.exposed_us:
         yield {
             "what": f"computing stands still for communication in {len(run.waits)} waits",
-            "gain": f"{run.exposed_us:,.1f} of {run.total_us:,.1f} us if all were hidden",
+            "gain": f"{human_time(run.exposed_us)} of {human_time(run.total_us)} less"
+            " if all were hidden",
             "us": round(run.exposed_us, 3),
             "link": "#lanes",
             "share": run.exposed_us,

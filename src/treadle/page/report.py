@@ -20,7 +20,7 @@ from treadle.page.history import pass_rows
 from treadle.page.kernels import edges_of, kernel_rows, roofs_of
 from treadle.page.lanes import predicted_run
 from treadle.page.memory import map_of_program
-from treadle.page.overview import advice, figure_table
+from treadle.page.overview import advice, figure_table, live_curves
 from treadle.page.story import ScheduleStory
 from treadle.page.verdicts import code_pages, refusals_in, traded_in, verdict_rows
 
@@ -46,6 +46,8 @@ def report_of_story(story: ScheduleStory, planned: PlannedProgram | None = None)
         "target": story.ctx.options.target,
         "kept_given": story.kept_given,
         "figures": figure_table(story),
+        "live": live_curves(story),
+        "counts_inputs": story.accounting.policy.include_inputs,
         "advice": advice(story, kernels, verdicts, maps[-1], run),
         "kernels": kernels,
         "roofs": roofs_of(story.counted, story.ctx.options),

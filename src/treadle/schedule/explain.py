@@ -96,8 +96,14 @@ def _asked(program: Program, ctx: Ctx, a: str, b: str) -> list[tuple[str, Verdic
     found: list[tuple[str, Verdict]] = []
     for rule in rules_for(pair):
         answer = explain_rules((rule,), pair) if pair.space is not None or not found else []
+        code = answer[0][1].code if answer else ""
+        if code == "FUS008" and search.policy.reindex and (changed := search.align(pair)):
+            pair = changed.pair  # as the search does it
+            answer = [(answer[0][0], yes(walked="in the other's order"))]
         found.extend(answer)
-        if answer and not answer[0][1] and answer[0][1].code == "FUS004":
+        if code == "FUS001":
+            return found  # all other questions are about loops
+        if code == "FUS004":
             break  # without a common space the later questions have no meaning
     saved = search.score(first, second)
     found.append(("saves_bytes", yes(bytes=saved) if saved > 0 else no("FUS012", bytes=saved)))

@@ -23,6 +23,8 @@ SECONDS = re.compile(r"\b\d+\.\d+ s\b")
 PAGE_SIZE = re.compile(r"(wrote \S+) \([^)]*\)")
 SHOWN = 24
 """Lines of an answer that the tour shows; the rest is three dots."""
+WHOLE = ("diff",)
+"""Answers whose last lines matter."""
 
 
 def printed(words: str) -> str:
@@ -33,7 +35,8 @@ def printed(words: str) -> str:
     assert code == (1 if words.startswith("diff") else 0), f"treadle {words} gives {code}"
     plain = PAGE_SIZE.sub(r"\1 (N MiB)", SECONDS.sub("N s", out.getvalue()))
     lines = [line.rstrip() for line in plain.splitlines()]
-    return "\n".join([*lines[:SHOWN], *(["..."] if len(lines) > SHOWN else [])]) + "\n"
+    shown = len(lines) if words.startswith(WHOLE) else SHOWN
+    return "\n".join([*lines[:shown], *(["..."] if len(lines) > shown else [])]) + "\n"
 
 
 def written_anew(text: str) -> str:
@@ -55,6 +58,18 @@ def test_the_tour_says_what_the_commands_print() -> None:
     text = TOUR.read_text("utf-8")
     assert len(CONSOLE.findall(text)) >= 7
     assert written_anew(text) == text
+
+
+def test_the_pictures_of_the_tour_are_what_the_page_draws() -> None:
+    from tour_pictures import DRAWN, PICTURES, chromium_path, pictures
+
+    shown = re.findall(r"\(pictures/(\S+\.svg)\)", TOUR.read_text("utf-8"))
+    assert sorted(shown) == sorted(DRAWN)
+    seeds = sorted(SEEDS.glob("001_*.txt"))
+    if not seeds or chromium_path() is None:
+        pytest.skip("no seed documents beside this checkout, or no Chromium to draw with")
+    for name, text in pictures(seeds[0]):
+        assert text == (PICTURES / name).read_text("utf-8"), f"{name}: run tour_pictures.py"
 
 
 @pytest.mark.torch

@@ -106,3 +106,43 @@ def test_refusals_say_what_their_codes_mean(
     path.write_text(show_program(demo_program()))
     assert main(["schedule", str(path)]) == 0
     assert "refused KER007 (how the loops of a nest are walked) 1 time\n" in capsys.readouterr().out
+
+
+def seed_001() -> str:
+    found = sorted((SHARED / "seeds").glob("001_*.txt"))
+    if not found:
+        pytest.skip("the seed documents are not beside this checkout")
+    return str(found[0])
+
+
+ANSWERS = {
+    ("op1087", "op1092"): "one kernel: indirect_eq_where_0\nso 6.12 GiB less are moved",
+    ("op886", "op946"): "must run between them (FUS010, would close a cycle)\nas one kernel they",
+    ("op937", "op946"): "because op937 is a library call (FUS001, not a loop)",
+    ("op1012", "op1015"): "op1015 (computed by op1012, which does the same)",
+    ("op1086", "op1092"): "because they touch buf1138 at different points",
+    ("op33", "op34"): "one launch: copy_2; they stay loops of their own",
+}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [p if k < 1 else pytest.param(p, marks=pytest.mark.exhaustive) for k, p in enumerate(ANSWERS)],
+)
+def test_why_begins_with_an_answer_that_its_rules_bear_out(
+    pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", seed_001(), *pair]) == 0
+    told = capsys.readouterr().out
+    assert ANSWERS[pair] in told.partition("\n\n")[0]
+    if told.startswith("one kernel"):
+        assert ": no FUS" not in told, "no rule says no to what was done"
+
+
+def test_why_says_that_a_name_is_a_buffers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.txt"
+    path.write_text(show_program(demo_program()))
+    assert main(["why", str(path), "scale", "norm_apply"]) == 2
+    assert "'scale' is a buffer, made by norm_scale; name an operation" in capsys.readouterr().err

@@ -384,3 +384,19 @@ def test_input_without_end_is_refused_with_the_size(
     monkeypatch.setattr("treadle.core.reading.MAX_BYTES", 1 << 20)  # as soon as that
     assert main(["show", "/dev/zero"]) == 2
     assert "/dev/zero: expected a file of at most 1 MiB" in capsys.readouterr().err
+
+
+def test_a_package_that_is_not_here_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert main(["demo", "--program"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("`treadle demo` needs numpy: pip install 'treadle[interp]'\n")
+    assert "bug" not in told
+
+
+def test_who_asks_for_nothing_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr().out
+    assert set(COMMANDS) <= set(told.split())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Chromium, Tab, chromium_path
 
 from treadle.lab.cli import main
 
@@ -18,8 +19,6 @@ SEEDS = Path(__file__).resolve().parents[4] / "shared" / "seeds"
 WALK_PAGE = Path(__file__).with_name("walk_page.mjs")
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 NAMESPACE = "http://www.w3.org/2000/svg"
-OPEN_PAGE = Path(__file__).with_name("open_page.mjs")
-NO_BROWSER = 3
 
 
 def seed(number: str) -> Path:
@@ -95,18 +94,66 @@ def walked(page: Path, *places: str) -> dict[str, Any]:
 
 
 def in_browser(page: Path, word: str) -> dict[str, Any]:
-    """What a person sees who goes through a page in Chromium and searches it for a word.
+    """What a person sees who goes through a page in Chromium and searches it for a word."""
+    if chromium_path() is None:
+        pytest.skip("no Chromium: the page was not opened in a browser")
+    seen: dict[str, Any] = {"views": {}, "schemes": {}}
+    with Chromium() as browser:
+        tab = browser.open(page)
+        seen["ready_ms"] = tab.ready_ms
+        for scheme in ("light", "dark"):
+            tab.colours(scheme)
+            seen["schemes"][scheme] = tab.evaluate(
+                "getComputedStyle(document.body).backgroundColor"
+            )
+        names = tab.evaluate("[...document.querySelectorAll('#views a')].map(a => a.dataset.view)")
+        for name in names:
+            link = f"#views a[data-view={name}]"
+            tab.click(link)
+            tab.wait(f"document.querySelector('{link}').getAttribute('aria-current') === 'page'")
+            seen["views"][name] = tab.evaluate("document.querySelector('main').innerText.length")
+            _point_at_pictures(tab, seen)
+        tab.evaluate("document.querySelector('main').focus()")
+        tab.press("/")
+        seen["focused"] = tab.evaluate("document.activeElement.id")
+        tab.type(word)
+        tab.press("Enter")
+        seen["found"] = tab.evaluate("location.hash")
+        seen["tabbed"] = []
+        for _ in range(6):
+            tab.press("Tab")
+            seen["tabbed"].append(tab.evaluate("document.activeElement.tagName"))
+        seen["unnamed"] = tab.evaluate(UNNAMED)
+        seen["wider"] = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
+        seen["errors"], seen["requests"] = tab.complaints(), tab.requests()
+    return seen
 
-    Skips where node has no puppeteer-core (NODE_PATH) or there is no Chromium.
-    """
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed: the page was not opened in a browser")
-    words = [node, str(OPEN_PAGE), str(page), word]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
-    if done.returncode == NO_BROWSER:
-        pytest.skip("no puppeteer-core or no Chromium: the page was not opened in a browser")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert isinstance(found, dict)
-    return found
+
+UNNAMED = """[...document.querySelectorAll('button, input, select, canvas, a')].filter(e =>
+  !(e.textContent.trim() || e.getAttribute('aria-label') || (e.labels && e.labels.length)))
+  .map(e => e.outerHTML)"""
+"""What a screen reader has no name for."""
+
+
+def _point_at_pictures(tab: Tab, seen: dict[str, Any]) -> None:
+    """Move the mouse over the drawings of a view, and walk through them by keys."""
+    if tab.evaluate("Boolean(document.querySelector('main svg.roofline circle'))"):
+        left, top, width, height = tab.place_of("main svg.roofline circle")
+        tab.point(left + width / 2, top + height / 2)
+        tab.point(left + width / 2, top + 0.75)
+        seen["roof_tip"] = tab.evaluate("document.getElementById('tip').textContent")
+        tab.evaluate("document.querySelector('svg.roofline').focus()")
+        tab.press("ArrowRight")
+        seen["roof_said"] = tab.evaluate("document.getElementById('say').textContent")
+    if not tab.evaluate("Boolean(document.querySelector('main canvas[tabindex]'))"):
+        return
+    left, top, width, height = tab.place_of("main canvas[tabindex]")
+    for part in (0.2, 0.5, 0.8):
+        tab.point(left + width * part, top + height * 0.6)
+        seen["tip"] = tab.evaluate("document.getElementById('tip').textContent") or seen.get("tip")
+    tab.evaluate("document.querySelector('main canvas[tabindex]').focus()")
+    tab.press("ArrowRight", "ArrowUp", "ArrowUp", "+")
+    seen["painted"] = tab.evaluate(
+        "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v !== 0))"
+        "(document.querySelector('main canvas[tabindex]'))"
+    )

@@ -34,6 +34,12 @@ def test_what_the_changes_cost_adds_up_to_the_totals(
         assert sum(r[which]["bytes"] for r in shown["changes"]) == said[word]["bytes_moved"]
         assert sum(r[which] for r in shown["peak"]["rows"]) == said[word]["peak_bytes"]
         assert shown["memory"][side]["peak_bytes"] == said[word]["peak_bytes"]
+    after, before = said["after"], said["before"]
+    parts = {"launches": "kernels", "bytes": "bytes_moved"}
+    for part, total in parts.items():
+        assert sum(kind[part] for kind in said["changes"]) == after[total] - before[total]
+    assert sum(g["bytes"] for g in said["peak"]) == after["peak_bytes"] - before["peak_bytes"]
+    assert said["changes"] == shown["summary"]
     assert {row["what"] for row in shown["changes"]} <= KINDS
     seen = walked(out, "#changes", "#peaks", "#memory")
     assert seen["links"] == ["#changes", "#peaks", "#memory"]
@@ -71,3 +77,21 @@ def test_journals_have_no_page_to_compare_on(
     assert main(["diff", str(journal), str(journal), "-o", str(out)]) == 2
     assert "a page compares programs and dumps" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_the_text_says_where_traffic_and_peak_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = tmp_path / "ours.txt"
+    given = tmp_path / "given.txt"
+    given.write_text(show_program(demo_program()))
+    assert main(["schedule", str(given), "-o", str(ours)]) == 0
+    totals = command(capsys, "diff", given, ours, code=1)
+    assert main(["diff", str(given), str(ours)]) == 1
+    told = capsys.readouterr().out
+    saved = totals["after"]["bytes_moved"] - totals["before"]["bytes_moved"]
+    together = [line.split() for line in told.splitlines() if line.startswith("  together")]
+    assert f"{saved:,}" in together[0]
+    peak = totals["after"]["peak_bytes"] - totals["before"]["peak_bytes"]
+    assert len(together) == (2 if peak else 1)
+    assert "the largest:" in told

@@ -59,6 +59,8 @@ def test_every_figure_is_the_one_that_the_commands_print(
         for row in shown["figures"]["rows"]:
             if row["key"] != "predicted_us":
                 assert row["values"][column] == said[word][row["key"]], (word, row["key"])
+    peaks = next(r["values"] for r in shown["figures"]["rows"] if r["key"] == "peak_bytes")
+    assert [one["peak_bytes"] for one in shown["live"]] == [peaks[0], peaks[-1]]
     for key in ("refusals", "traded", "kept_given", "policy", "accounting"):
         assert shown[key] == said[key]
     assert [(p["name"], p["changed"]) for p in shown["passes"]] == [
@@ -277,6 +279,8 @@ def test_a_browser_shows_the_page_without_a_word_on_the_console(
         assert "flop per byte" in seen["roof_said"]
     assert number == "002" or "roof_tip" in seen
     assert seen["focused"] == "search"  # the key / leads there
+    assert seen["unnamed"] == []
+    assert seen["wider"] <= 0  # nothing to scroll sideways for
     assert set(seen["tabbed"]) & {"A", "INPUT", "BUTTON"}
     if leads_to:
         assert seen["found"].startswith(leads_to)

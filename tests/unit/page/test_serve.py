@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import Chromium, chromium_path
 
 from treadle.ir.text import show_program
 from treadle.lab.cli import main
@@ -61,6 +63,25 @@ def test_a_file_becomes_a_page_and_two_are_compared(server: RunServer) -> None:
     status, text = ask(server, "/diff", token=server.token, a="given.txt", b="inner/ours.txt")
     assert status == 200
     assert data_in(text)["kind"] == "diff"
+
+
+def test_the_two_newest_are_compared_unless_others_are_chosen(server: RunServer) -> None:
+    text = ask(server, "/", token=server.token)[1]
+    newest = [name for name, kind, *_ in server.runs() if kind == "program"][:2]
+    assert re.findall(r"<option selected>(.*?)</option>", text) == newest[::-1]
+
+
+def test_the_list_does_not_renew_itself_under_the_hands_of_who_chooses(server: RunServer) -> None:
+    if chromium_path() is None:
+        pytest.skip("no Chromium: the list was not used in a browser")
+    with Chromium() as browser:
+        tab = browser.open(f"http://{LOOPBACK}:{server.server_port}/?token={server.token}")
+        tab.evaluate("window.since = 1")
+        event = "new Event('input', {bubbles: true})"
+        tab.evaluate(f"document.querySelector('select').dispatchEvent({event})")
+        assert tab.evaluate("chosen") is True
+        tab.wait("document.querySelectorAll('table tbody tr').length === 2")
+        assert tab.complaints() == []
 
 
 def test_a_new_file_is_there_at_once(server: RunServer) -> None:

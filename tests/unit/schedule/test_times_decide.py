@@ -87,6 +87,6 @@ def test_why_shows_the_times_compared(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["why", str(path), "point", "total", "--policy", "memory"]) == 0
     text = capsys.readouterr().out
     assert "is_faster: yes apart_ns=" in text
-    decided = text.split("decided about their kernels:")[1]
+    decided = text.split("decided about the kernels they were in, in order:")[1]
     assert "yes FUS000" in decided
     assert "together_ns=" in decided

@@ -6,11 +6,13 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 from treadle.analysis.accounting import ACCOUNTINGS, LAUNCHLESS, figures
 from treadle.core.errors import UsageError
 from treadle.core.journal import Journal
 from treadle.core.options import Options
+from treadle.core.tables import human_time
 from treadle.core.writing import Outputs
 from treadle.ir.effects import runs
 from treadle.ir.program import Program
@@ -18,10 +20,12 @@ from treadle.lab.help import COMPARED_FILE
 from treadle.lab.loading import load, program_of
 from treadle.lab.output import emit, table
 from treadle.lab.reporting import title_of
-from treadle.page.compare import compare
+from treadle.page.compare import Counted, changes_between, compare, peak_rows, summary
 from treadle.page.html import page
 
 SHOWN = 12
+LARGEST = 8
+FEW = 4
 FIGURES = ("kernels", "bytes_moved", "peak_bytes", "peak_lower_bound")
 
 
@@ -59,12 +63,19 @@ def run(args: argparse.Namespace) -> int:
     data["same"] = all_of(programs[0]) == all_of(programs[1])
     counted = [asdict(figures(p, ACCOUNTINGS[args.accounting])) for p in programs]
     data["before"], data["after"] = ({k: c[k] for k in FIGURES} for c in counted)
-    rows = [(k, counted[0][k], counted[1][k]) for k in FIGURES]
+    rows = [(k, counted[0][k], counted[1][k], counted[1][k] - counted[0][k]) for k in FIGURES]
+    options, accounting = Options.from_env(), ACCOUNTINGS[args.accounting]
+    changes = changes_between(*[Counted(p, accounting, options) for p in programs])
+    data["changes"], peak = summary(changes), peak_rows(programs[0], programs[1], accounting)
+    data["peak"] = peak["groups"]
     if args.out:
         titles = (title_of(one), title_of(other))
-        found = compare(programs[0], programs[1], args.accounting, titles, Options.from_env())
+        found = compare(programs[0], programs[1], args.accounting, titles, options)
         outputs.write("-o", page(found))
-    emit(args.json, data, [*table(rows, ("", "A", "B")), *_kernel_lines(data)])
+    lines = [*table(rows, ("", "A", "B", "change")), *_kernel_lines(data)]
+    if not data["same"]:
+        lines += [*change_lines(changes), *peak_lines(peak)]
+    emit(args.json, data, lines + ([f"wrote {args.out}"] if args.out else []))
     return 0 if data["same"] else 1
 
 
@@ -106,15 +117,49 @@ def _kernel_lines(data: dict[str, object]) -> Iterator[str]:
     order = "in another order" if data["order_differs"] else "in the same order"
     yield f"{data['kernels_in_both']} kernels are in both, {order}"
     for which in "ab":
-        kernels, names = data[f"kernels_only_in_{which}"], data[f"operations_only_in_{which}"]
-        assert isinstance(kernels, list)
+        names = data[f"operations_only_in_{which}"]
         assert isinstance(names, list)
         if names:
             yield f"operations only in {which.upper()}: {_some(names)}"
-        for k in kernels[:SHOWN]:
-            yield f"only in {which.upper()}: {_some(k)}"
-        if len(kernels) > SHOWN:
-            yield f"... and {len(kernels) - SHOWN} more kernels only in {which.upper()}"
+
+
+def change_lines(changes: list[dict[str, Any]]) -> Iterator[str]:
+    """What each kind of change cost, adding up to the totals, and the largest ones."""
+    kinds = summary(changes)
+    rows = [(k["what"], k["count"], k["launches"], k["bytes"], human_time(k["us"])) for k in kinds]
+    sums = [sum(k[key] for k in kinds) for key in ("count", "launches", "bytes", "us")]
+    rows.append(("together", *sums[:3], human_time(sums[3])))
+    yield "where launches, bytes and predicted time went:"
+    yield from table(rows, ("change", "times", "launches", "bytes_moved", "time"), ("time",))
+    cost = {id(row): row["b"]["bytes"] - row["a"]["bytes"] for row in changes}
+    large = sorted([row for row in changes if cost[id(row)]], key=lambda row: -abs(cost[id(row)]))
+    if not large:
+        return
+    shown = [(cost[id(r)], r["what"], _side(r["a"]), _side(r["b"])) for r in large[:LARGEST]]
+    yield "the largest:"
+    yield from table(shown, ("bytes_moved", "change", "in A", "in B"))
+
+
+def peak_lines(peak: dict[str, Any]) -> Iterator[str]:
+    """What became of the peak, adding up to its change."""
+    groups = peak["groups"]
+    if not any(group["bytes"] for group in groups):
+        return
+    rows = [(group["what"], group["count"], group["bytes"]) for group in groups]
+    rows.append(("together", sum(r[1] for r in rows), sum(r[2] for r in rows)))
+    yield "where the peak went:"
+    yield from table(rows, ("storages", "how many", "peak_bytes"))
+
+
+def _side(side: dict[str, Any]) -> str:
+    """The launches of one side, those of several operations in brackets."""
+    parts = [names[0] if len(names) == 1 else f"({_few(names)})" for names in side["ops"] if names]
+    return " ".join(parts[:FEW]) + (f" and {len(parts) - FEW} more" if len(parts) > FEW else "")
+
+
+def _few(names: list[str]) -> str:
+    more = f" +{len(names) - FEW}" if len(names) > FEW else ""
+    return " ".join(names[:FEW]) + more
 
 
 def _some(names: list[str]) -> str:

@@ -1,7 +1,8 @@
 """`treadle why FILE A B`: why one operation must follow another, and why they are (not) one kernel.
 
-The dependences come from the program, the rest from scheduling it here: each rule's answer about
-the two alone, then what was decided about the kernels they were in.
+The answer in one sentence first. Then the dependences, which come from the program, and what comes
+from scheduling it here: each rule's answer about the two alone, then what was decided about the
+kernels they were in.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from treadle.analysis.deps import Dependences, dependences
 from treadle.core.errors import UsageError
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.inductor_dump import unpacked
+from treadle.ir.effects import effects
 from treadle.ir.program import Program
 from treadle.lab.given_or_new import choose, kept_line
 from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit
 from treadle.lab.scheduling import context_for, options_for
+from treadle.lab.why_answer import answer_lines
 from treadle.schedule.explain import PairStory, explain_pair
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
+
+MOST_DECIDED = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every dependence between the two, direct or along the shortest chain."""
+    """Print the answer, every dependence (direct or the shortest chain), and what rules said."""
     program, loaded = load_program(args.file)
     deps = dependences(program)
     ends = [_leaves(program, name) for name in (args.first, args.second)]
@@ -60,34 +65,39 @@ def run(args: argparse.Namespace) -> int:
         accounting = ACCOUNTINGS[options.accounting]
         choice = choose(program, story.scheduled, built, accounting)
         data["fusion"] = story.to_json()
+        if direct and any(verdict.code == "FUS007" for _, verdict in story.before):
+            lines = [*lines, "but not any more when fusion began: a pass had made them independent"]
         data["kept_given"] = choice.kept_given
-        lines = [*lines, "", *_told(story, args.first, args.second)]
+        lines = [
+            *answer_lines(story, [args.first, args.second]),
+            "",
+            *lines,
+            "",
+            *_told(story, args.first, args.second),
+        ]
         lines += [kept_line(choice)] if choice.kept_given else []
     emit(args.json, data, lines)
     return 0
 
 
 def _told(story: PairStory, a: str, b: str) -> Iterator[str]:
-    if story.gone:
-        yield f"not there after scheduling: {', '.join(story.gone)}"
-    elif story.are_one:
-        yield f"one kernel: {_short(story.kernels[0])}"
-    else:
-        yield f"two kernels: {_short(story.kernels[0])} and {_short(story.kernels[1])}"
     if story.before:
-        yield f"asked about {a} and {b} alone:"
+        yield f"asked about {a} and {b} alone, before anything was fused:"
         yield from (f"  {rule}: {verdict}" for rule, verdict in story.before)
     if story.decided:
-        yield "decided about their kernels:"
-        yield from (f"  {x} and {y}: {verdict}" for (x, y), verdict in story.decided)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 60 else f"{name[:50]}... ({name.count('_') + 1} operations)"
+        yield "decided about the kernels they were in, in order:"
+        shown = story.decided[:MOST_DECIDED]
+        yield from (f"  {x} and {y}: {verdict}" for (x, y), verdict in shown)
+        if len(story.decided) > MOST_DECIDED:
+            yield f"  ... and {len(story.decided) - MOST_DECIDED} more"
 
 
 def _leaves(program: Program, name: str) -> list[str]:
     op = program.op_by_name.get(name)
+    if op is None and name in program.by_name:
+        makers = [o.name for o in program.leaves if name in effects(o).writes]
+        made = f"made by {makers[0]}" if makers else "an input"
+        raise UsageError(f"'{name}' is a buffer, {made}; name an operation")
     if op is None:
         notes = suggestion_notes(name, list(program.op_by_name), "operations")
         raise UsageError(f"there is no operation '{name}' in the program", notes=notes)

@@ -48,9 +48,28 @@ function number(value) {
   return Number(value).toLocaleString('en-US', {maximumFractionDigits: 3});
 }
 
-function inUnit(value, unit) {
-  return unit === 'bytes' ? bytes(value) : unit === 'us' ? number(value) + ' us' : number(value);
+// Microseconds for people, to four digits.
+function time(us) {
+  if (us === null || us === undefined) return '';
+  const size = Math.abs(us), [part, unit] = size >= 1e6 ? [1e6, 's'] : size >= 1e3 ? [1e3, 'ms'] : [1, 'us'];
+  return number(Number((us / part).toPrecision(4))) + ' ' + unit;
 }
+
+function inUnit(value, unit) {
+  return unit === 'bytes' ? bytes(value) : unit === 'us' ? time(value) : number(value);
+}
+
+// How much more or less, in the unit of the figure; less is better everywhere.
+function change(before, after, unit) {
+  if (before === after || before === undefined || after === undefined) return null;
+  const part = before ? 100 * Math.abs(after - before) / before : null, sign = after > before ? '+' : '-';
+  const said = part === null ? '' : ' (' + (part < 0.05 ? 'under 0.1' : part > 99.9 && after ? 'over 99.9' : sign + part.toFixed(1)) + ' %)';
+  return h('span', {class: after < before ? 'good' : 'bad'}, sign + inUnit(Math.abs(after - before), unit) + said);
+}
+
+const KINDS = {loop: 'generated, one loop', fused: 'generated, fused', mixorder: 'generated, mixed orders', foreach: 'generated, combined launch',
+  grouped: 'generated, grouped', userkernel: "the user's Triton kernel", extern: 'library call', collective: 'communication', wait: 'wait'};
+function kindWord(kind) { return KINDS[kind] || kind; }
 
 // ------------------------------------------------------------------------------ who is who
 

@@ -2,6 +2,7 @@
 // All of them: a canvas to pan and zoom, for programs of any size.
 
 const MOST_BOXES = 90;
+const BOX_KINDS = {userkernel: "user's kernel", extern: 'call', foreach: 'combined'};
 
 views.set('graph', {title: 'Graph', shown: () => Boolean(data.edges), draw: graphView});
 
@@ -47,15 +48,26 @@ function near(middle, depth) {
   return found;
 }
 
+// What a box names: the operations, or where a single one comes from.
+function inside(row) { return row.ops.length === 1 && row.ops[0] === row.name ? row.lines.concat(row.from).slice(0, 1) : row.ops; }
+
+// The same launches, those that read one another in different columns: data goes to the right.
+function apartInColumns(found) {
+  const numbers = [...found.keys()].sort((a, b) => a - b);
+  for (const k of numbers) if (found.get(k) > 0) for (const [p] of into[k]) if (found.has(p) && found.get(p) >= 0) found.set(k, Math.max(found.get(k), found.get(p) + 1));
+  for (const k of numbers.reverse()) if (found.get(k) < 0) for (const [n] of outOf[k]) if (found.has(n) && found.get(n) <= 0) found.set(k, Math.min(found.get(k), found.get(n) - 1));
+  return found;
+}
+
 function nearGraph(middle, depth) {
-  const found = near(middle, depth), columns = new Map();
+  const found = apartInColumns(near(middle, depth)), columns = new Map();
   for (const k of [...found.keys()].sort((a, b) => a - b)) push(columns, found.get(k), k);
   const layers = [...columns.keys()].sort((a, b) => a - b), width = 260, gap = 80, spots = new Map();
   let tallest = 0;
   layers.forEach((layer, column) => {
     let y = 16;
     for (const k of columns.get(layer)) {
-      const lines = Math.min(5, data.kernels[k].ops.length), tall = 40 + 15 * lines;
+      const lines = Math.min(5, inside(data.kernels[k]).length), tall = 40 + 15 * lines;
       spots.set(k, {x: 16 + column * (width + gap), y, tall});
       y += tall + 18;
     }
@@ -104,14 +116,14 @@ function nearGraph(middle, depth) {
 function box(k, spot, width, isMiddle) {
   const row = data.kernels[k], go = () => { location.hash = address('graph', {near: row.name, depth: place().words.depth}); };
   const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + '…' : text;
-  const lines = row.ops.slice(0, 5).map((name, n) =>
-    s('text', {x: spot.x + 14, y: spot.y + 47 + 15 * n}, cut(n === 4 && row.ops.length > 5 ? 'and ' + (row.ops.length - 4) + ' more' : name, 28)));
+  const names = inside(row), lines = names.slice(0, 5).map((name, n) =>
+    s('text', {x: spot.x + 14, y: spot.y + 47 + 15 * n}, cut(n === 4 && names.length > 5 ? 'and ' + (names.length - 4) + ' more' : name, 28)));
   return s('g', {class: 'box' + (isMiddle ? ' mid' : ''), tabindex: 0, role: 'link', onclick: go,
     onkeydown: event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); go(); } },
-    'aria-label': row.name + ', ' + row.kind + ' of ' + row.ops.length + ' operations, ' + number(row.predicted_us) + ' us'},
+    'aria-label': row.name + ', ' + kindWord(row.kind) + ' of ' + row.ops.length + ' operations, ' + time(row.predicted_us)},
     s('rect', {x: spot.x, y: spot.y, width, height: spot.tall, rx: 6}),
     s('text', {x: spot.x + 8, y: spot.y + 16, 'font-weight': 600}, cut(row.name, 30)),
-    s('text', {class: 'dim', x: spot.x + 8, y: spot.y + 31}, row.kind + ', ' + bytes(row.bytes_loaded + row.bytes_stored) + ', ' + number(Math.round(row.predicted_us)) + ' us'),
+    s('text', {class: 'dim', x: spot.x + 8, y: spot.y + 31}, BOX_KINDS[row.kind] || row.kind, ', ' + bytes(row.bytes_loaded + row.bytes_stored) + ', ' + time(row.predicted_us)),
     lines);
 }
 
@@ -176,7 +188,7 @@ function wholeGraph(middle) {
   const choose = k => {
     chosen = k; centre(); draw();
     const row = data.kernels[k];
-    say(row.name + ', ' + row.kind + ', ' + row.ops.length + ' operations');
+    say(row.name + ', ' + kindWord(row.kind) + ', ' + row.ops.length + ' operations');
   };
   let drag = null;
   canvas.addEventListener('pointerdown', event => { drag = {x: event.clientX, y: event.clientY, moved: false}; });
@@ -188,7 +200,7 @@ function wholeGraph(middle) {
       return;
     }
     const k = hit(event), row = data.kernels[k];
-    tip(row ? row.name + '\n' + row.kind + ', ' + number(row.predicted_us) + ' us\n' + row.ops.slice(0, 12).join(', ') : '', event.clientX, event.clientY);
+    tip(row ? row.name + '\n' + kindWord(row.kind) + ', ' + time(row.predicted_us) + '\n' + row.ops.slice(0, 12).join(', ') : '', event.clientX, event.clientY);
   });
   canvas.addEventListener('pointerleave', () => tip(''));
   canvas.addEventListener('click', event => {
@@ -220,7 +232,8 @@ function wholeGraph(middle) {
   drawn(canvas, () => { centre(); draw(); });
   return h('div', {}, h('div', {class: 'bar'}, h('button', {type: 'button', onclick: fit}, 'whole'),
     h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoom(1.25, canvas.clientWidth / 2, 280)}, '+'),
-    h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(0.8, canvas.clientWidth / 2, 280)}, '-')), h('p', {class: 'dim'}, 'drag to move, wheel to zoom; keys: left and right follow data, up and down the schedule, + and - zoom, Enter opens'), canvas);
+    h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(0.8, canvas.clientWidth / 2, 280)}, '-')), h('p', {class: 'dim'}, 'drag to move, wheel to zoom; keys: left and right follow data, up and down the schedule, + and - zoom, Enter opens'),
+    h('div', {class: 'bar legend'}, [...new Set(data.kernels.map(row => row.kind))].map(kind => h('span', {}, h('span', {class: 'patch', style: 'background:' + hue(kind)}), ' ' + kindWord(kind)))), canvas);
 }
 
 // A pen for a canvas at the screen's own resolution; null while it has no room.

@@ -2,7 +2,7 @@
 
 views.set('memory', {title: 'Memory', shown: () => Boolean(data.memory && data.memory.length), draw: memoryView});
 
-const MAP_TALL = 380, CURVE_TALL = 130;
+const MAP_TALL = 380, CURVE_TALL = 150, EDGE = 76; // left of the map: what addresses and bytes are
 
 function memoryView(words) {
   const maps = data.memory, wanted = words.map !== undefined ? Number(words.map) : maps.length - 1;
@@ -18,7 +18,7 @@ function memoryView(words) {
     ['allocated', map.total_bytes === undefined ? null : exact(map.total_bytes)],
     ['arena', exact(map.arena_bytes)],
     ['no plan of this order has a lower arena than', exact(map.arena_lower_bound)],
-    ['peak of live bytes', [exact(map.peak_bytes), ' at ', kernelLink(map.peak_at || 'no step')]],
+    ['peak of live bytes' + (map.counts_inputs === undefined ? '' : map.counts_inputs ? ', donated inputs counted' : ', inputs not counted'), [exact(map.peak_bytes), ' at ', kernelLink(map.peak_at || 'no step')]],
     ['without sharing', map.unshared_bytes === undefined ? null : exact(map.unshared_bytes)],
   ]);
   const missing = words.block && !holds(map) ? h('p', {class: 'dim'}, words.block
@@ -40,7 +40,7 @@ function peakTable(map) {
     {name: 'idle steps', get: r => r.idle, show: r => number(r.idle), number: true},
     {name: 'place', get: r => r.place || 'its own'},
     {name: 'peak without it', get: r => r.peak_without ?? null, show: r => r.peak_without === undefined ? '' : number(r.peak_without), number: true},
-    {name: 'line', get: r => r.lines, show: r => r.lines.join(', '), names: true},
+    {name: 'line', get: r => r.lines, show: r => r.lines.join(', '), names: true, maybe: true},
   ], map.breakdown, {label: 'live at the peak'});
 }
 
@@ -54,8 +54,8 @@ function blockTable(map, block, picture) {
     {name: 'made by', get: b => b.made_by || '', show: b => kernelLink(b.made_by || ''), names: true},
     {name: 'last use', get: b => b.last_use || 'kept', show: b => b.last_use ? kernelLink(b.last_use) : 'kept', names: true},
     {name: 'steps', get: b => b.upper - b.lower, number: true},
-    {name: 'written in place with', get: b => b.chain ? chains.get(b.chain).filter(n => n !== b.name) : [], show: b => b.chain ? listed(chains.get(b.chain).filter(n => n !== b.name), bufferLink) : '', names: true},
-    {name: 'line', get: b => b.lines, show: b => b.lines.join(', '), names: true},
+    {name: 'written in place with', get: b => b.chain ? chains.get(b.chain).filter(n => n !== b.name) : [], show: b => b.chain ? listed(chains.get(b.chain).filter(n => n !== b.name), bufferLink) : '', names: true, maybe: true},
+    {name: 'line', get: b => b.lines, show: b => b.lines.join(', '), names: true, maybe: true},
   ], map.blocks, {label: 'blocks', lit: b => b.name === block, by: block ? null : 1, words: block && map.blocks.some(b => b.name === block) ? block : ''});
 }
 
@@ -84,7 +84,7 @@ function memoryPicture(map, wanted) {
     pools.set(name, {low, tall, size});
     low -= tall + 14;
   }
-  const x = (time, wide) => 8 + (time - state.from) / (state.to - state.from) * (wide - 16);
+  const x = (step, wide) => EDGE + (step - state.from) / (state.to - state.from) * (wide - EDGE - 8);
   const area = (b, wide) => {
     const pool = pools.get(b.pool);
     if (!pool) return null;
@@ -102,12 +102,15 @@ function memoryPicture(map, wanted) {
     pen.beginPath(); pen.moveTo(now, 0); pen.lineTo(now, MAP_TALL + CURVE_TALL); pen.stroke();
   }
   function drawBlocks(pen, wide) {
-    pen.font = '11px sans-serif';
+    pen.font = '12px sans-serif';
     for (const [name, pool] of pools) {
       pen.fillStyle = colour('--grid');
-      pen.fillRect(8, pool.low - pool.tall, wide - 16, pool.tall);
+      pen.fillRect(EDGE, pool.low - pool.tall, wide - EDGE - 8, pool.tall);
       pen.fillStyle = colour('--dim');
-      pen.fillText(name + ', ' + bytes(pool.size), 10, pool.low + 11);
+      pen.fillText(name + ', ' + bytes(pool.size), EDGE + 2, pool.low + 12);
+      pen.textAlign = 'right';
+      for (let k = 0; pool.tall > 120 && k <= 4; k++) pen.fillText(k ? bytes(pool.size * k / 4) : '0', EDGE - 5, pool.low - pool.tall * k / 4 + 4);
+      pen.textAlign = 'left';
     }
     for (const b of map.blocks) {
       const a = area(b, wide);
@@ -131,13 +134,13 @@ function memoryPicture(map, wanted) {
     const bound = arena.low - map.arena_lower_bound / arena.size * arena.tall;
     pen.strokeStyle = colour('--bound');
     pen.setLineDash([6, 4]);
-    pen.beginPath(); pen.moveTo(8, bound); pen.lineTo(wide - 8, bound); pen.stroke();
+    pen.beginPath(); pen.moveTo(EDGE, bound); pen.lineTo(wide - 8, bound); pen.stroke();
     pen.setLineDash([]);
     pen.fillStyle = colour('--bound');
     pen.fillText('lower bound ' + bytes(map.arena_lower_bound), wide - 170, bound - 3);
   }
   function drawCurve(pen, wide) {
-    const top = Math.max(1, most(map.curve)), base = MAP_TALL + CURVE_TALL - 14, tall = CURVE_TALL - 34;
+    const top = Math.max(1, most(map.curve)), base = MAP_TALL + CURVE_TALL - 18, tall = CURVE_TALL - 42;
     pen.fillStyle = colour('--accent');
     pen.globalAlpha = 0.55;
     pen.beginPath();
@@ -147,12 +150,15 @@ function memoryPicture(map, wanted) {
     pen.fill();
     pen.globalAlpha = 1;
     pen.fillStyle = colour('--text');
-    pen.fillText('live bytes, at most ' + bytes(map.peak_bytes) + ' at ' + map.peak_at, 10, MAP_TALL + 12);
-    pen.fillText('step ' + state.step + ' of ' + steps + ': ' + (map.steps[state.step] || '') + ', ' + bytes(map.curve[state.step] || 0), 10, MAP_TALL + CURVE_TALL - 2);
+    pen.fillText('live bytes, at most ' + bytes(map.peak_bytes) + ' at ' + map.peak_at, EDGE + 2, MAP_TALL + 14);
+    pen.textAlign = 'right';
+    for (const part of [0, 0.5, 1]) pen.fillText(part ? bytes(top * part) : '0', EDGE - 5, base - part * tall + 4);
+    pen.textAlign = 'left';
+    pen.fillText('step ' + state.step + ' of ' + steps + ': ' + (map.steps[state.step] || '') + ', ' + bytes(map.curve[state.step] || 0), EDGE + 2, MAP_TALL + CURVE_TALL - 3);
   }
   const at = event => {
     const box = canvas.getBoundingClientRect(), px = event.clientX - box.left, py = event.clientY - box.top;
-    const time = state.from + (px - 8) / (box.width - 16) * (state.to - state.from);
+    const time = state.from + (px - EDGE) / (box.width - EDGE - 8) * (state.to - state.from);
     let found = null;
     for (const b of map.blocks) {
       const a = area(b, box.width);
@@ -196,5 +202,5 @@ function memoryPicture(map, wanted) {
     h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoom(0.6, state.step)}, '+'),
     h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(1.6, state.step)}, '-'),
     h('button', {type: 'button', onclick: () => { state.from = 0; state.to = steps; draw(); }}, 'whole'),
-    h('span', {class: 'dim'}, 'time goes to the right, addresses up; blocks of one colour that touch are written in place; outlined: outputs')), canvas, about)};
+    h('span', {class: 'dim'}, 'time goes to the right, addresses up; grey is free; blocks of one colour that touch are written in place; outlined ones are outputs')), canvas, about)};
 }

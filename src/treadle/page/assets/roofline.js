@@ -30,21 +30,21 @@ function rooflineView(words) {
       + ' do no arithmetic that is known (copies, library calls): they have no dot, and a row below.') : null,
     table([
       {name: 'launch', get: p => p.row.name, show: p => kernelLink(p.row.name)},
-      {name: 'bound by', get: p => p.row.bound},
-      {name: 'flop per byte', get: p => p.intensity, show: p => number(p.intensity), number: true},
-      {name: 'Gflop/s', get: p => p.gflops, show: p => number(p.gflops), number: true},
-      {name: 'GB/s', get: p => p.gigabytes, show: p => number(p.gigabytes), number: true},
-      {name: 'us at the roof', get: p => p.least, show: p => number(p.least), number: true},
-      {name: 'predicted us', get: p => p.row.predicted_us, show: p => number(p.row.predicted_us), number: true},
-      ...(timed ? [{name: 'measured us', get: p => p.measured, show: p => number(p.measured), number: true}] : []),
+      {name: 'limited by', get: p => p.row.bound},
+      {name: 'flop per byte', get: p => p.intensity, show: p => number(p.intensity), number: true, maybe: true},
+      {name: 'Gflop/s', get: p => p.gflops || null, show: p => p.gflops ? number(Math.round(p.gflops)) : '', number: true, maybe: true},
+      {name: 'GB/s', get: p => p.gigabytes, show: p => number(Math.round(p.gigabytes)), number: true},
+      {name: 'at the roof', get: p => p.least, show: p => time(p.least), number: true},
+      {name: 'predicted', get: p => p.row.predicted_us, show: p => time(p.row.predicted_us), number: true},
+      ...(timed ? [{name: 'measured', get: p => p.measured, show: p => time(p.measured), number: true}] : []),
       {name: 'of the roof', get: p => p.part, show: p => p.part === null ? '' : (100 * p.part).toFixed(1) + ' %', number: true},
-    ], points, {label: 'launches against the roof'}));
+    ], points, {label: 'launches against the roof', by: 'predicted'}));
 }
 
 function roofText(p) {
-  return p.row.name + ': ' + number(p.intensity) + ' flop per byte, ' + number(p.gflops) + ' Gflop/s, ' + number(p.gigabytes) + ' GB/s\n'
-    + (p.measured ? number(p.measured) + ' us measured, ' : '') + number(p.row.predicted_us) + ' us predicted, '
-    + number(p.least) + ' us at the roof' + (p.part === null ? '' : ' (' + (100 * p.part).toFixed(1) + ' % of it)');
+  return p.row.name + ': ' + number(p.intensity) + ' flop per byte, ' + number(Math.round(p.gflops)) + ' Gflop/s, ' + number(Math.round(p.gigabytes)) + ' GB/s\n'
+    + (p.measured ? time(p.measured) + ' measured, ' : '') + time(p.row.predicted_us) + ' predicted, '
+    + time(p.least) + ' at the roof' + (p.part === null ? '' : ' (' + (100 * p.part).toFixed(1) + ' % of it)');
 }
 
 // Powers of ten from below the least to above the largest.
@@ -107,5 +107,5 @@ function roofPicture(dots, roof) {
     else return;
     event.preventDefault();
   });
-  return h('div', {class: 'frame'}, picture);
+  return h('div', {class: 'frame roof'}, picture);
 }

@@ -2,9 +2,13 @@
 
 const ROWS = 200;
 
-// columns: {name, get, show, number, names}; get gives what is sorted and filtered by.
-function table(columns, rows, options = {}) {
-  const state = {by: options.by ?? null, down: options.down ?? true, words: options.words || '', shown: ROWS};
+// columns: {name, get, show, number, names, maybe}; get gives what is sorted and filtered by. One
+// that may be empty is left out where no row has anything in it.
+function table(given, rows, options = {}) {
+  const isFilled = value => value !== null && value !== undefined && value !== '' && !(Array.isArray(value) && !value.length);
+  const columns = given.filter(c => !c.maybe || rows.some(row => isFilled(c.get(row))));
+  const named = columns.findIndex(c => c.name === options.by);
+  const state = {by: typeof options.by === 'string' ? (named < 0 ? null : named) : options.by ?? null, down: options.down ?? true, words: options.words || '', shown: ROWS};
   const body = h('tbody'), count = h('span', {class: 'dim', role: 'status'});
   const more = h('button', {type: 'button', onclick: () => { state.shown += 5 * ROWS; draw(); }}, 'show more');
   const heads = columns.map((column, k) => {

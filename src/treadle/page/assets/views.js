@@ -1,49 +1,11 @@
-// The views that are text and tables: overview, kernels, one kernel, fusion, passes, lanes, codes.
+// The views that are text and tables: kernels, one kernel, fusion, passes, lanes, codes.
 
-views.set('overview', {title: 'Overview', shown: () => Boolean(data.figures), draw: overview});
 views.set('kernels', {title: 'Kernels', shown: () => Boolean(data.kernels), draw: kernelsView});
 views.set('kernel', {title: null, shown: () => Boolean(data.kernels), draw: kernelView});
 views.set('fusion', {title: 'Decisions', shown: () => Boolean(data.verdicts), draw: fusionView});
 views.set('passes', {title: 'Passes', shown: () => Boolean(data.passes), draw: passesView});
 views.set('lanes', {title: 'Lanes', shown: () => Boolean(data.lanes && data.lanes.slices.length), draw: lanesView});
 views.set('codes', {title: 'Codes', shown: () => Boolean(data.codes && Object.keys(data.codes).length), draw: codesView});
-
-function change(before, after) {
-  if (before === after || before === undefined || after === undefined) return null;
-  const part = before ? ' (' + (100 * (after - before) / before).toFixed(1) + ' %)' : '';
-  return h('span', {class: after < before ? 'good' : 'bad'}, (after > before ? '+' : '') + number(after - before) + part);
-}
-
-function overview() {
-  const {columns, rows} = data.figures;
-  const cards = rows.filter(r => ['kernels', 'bytes_moved', 'peak_bytes', 'predicted_us'].includes(r.key)).map(row =>
-    h('div', {class: 'card'}, row.words, h('b', {}, inUnit(row.values.at(-1), row.unit)),
-      h('span', {class: 'dim'}, 'was ' + inUnit(row.values[0], row.unit) + ' '), change(row.values[0], row.values.at(-1))));
-  const full = h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, ''), columns.map(c => h('th', {scope: 'col', class: 'n'}, c)), h('th', {}, 'change'))),
-    h('tbody', {}, rows.map(row => h('tr', {}, h('th', {scope: 'row'}, row.words), row.values.map(v => h('td', {class: 'n'}, number(v))),
-      h('td', {}, row.key === 'ops' || row.key === 'peak_lower_bound' ? '' : change(row.values[0], row.values.at(-1))))))));
-  const advice = data.advice.length ? h('ol', {class: 'advice'}, data.advice.map(row =>
-    h('li', {}, h('a', {href: row.link}, row.what), h('br'), row.gain)))
-    : h('p', {}, 'Nothing that was refused or held would lower these figures.');
-  const traded = data.traded && data.traded.fusions ? h('p', {}, number(data.traded.fusions) + ' fusions raised the peak by '
-    + bytes(data.traded.peak_bytes) + ' so that ' + bytes(data.traded.saved_bytes) + ' are not moved.') : null;
-  return h('section', {}, h('h2', {}, 'Overview'), h('div', {class: 'cards'}, cards),
-    data.kept_given ? h('p', {}, 'The schedule of the file is kept: the one that was found is nowhere better.') : null,
-    h('h2', {}, 'What would improve this most'), advice, h('h2', {}, 'Figures'), full, traded,
-    (data.notes || []).map(note => h('p', {}, note)),
-    data.others ? otherPolicies() : null,
-    h('p', {class: 'dim'}, 'policy ' + data.policy + ', bytes counted as ' + data.accounting
-      + (data.target ? ', for ' + data.target : '') + '; treadle ' + data.treadle));
-}
-
-function otherPolicies() {
-  return h('div', {}, h('h2', {}, 'Under other policies'), table([
-    {name: 'policy', get: r => r.policy},
-    {name: 'launches', get: r => r.kernels, show: r => number(r.kernels), number: true},
-    {name: 'bytes moved', get: r => r.bytes_moved, show: r => bytes(r.bytes_moved), number: true},
-    {name: 'peak', get: r => r.peak_bytes, show: r => bytes(r.peak_bytes), number: true},
-  ], data.others, {label: 'policies'}));
-}
 
 // ------------------------------------------------------------------------------ kernels
 
@@ -55,19 +17,19 @@ function kernelsView(words) {
   return h('section', {}, h('h2', {}, 'Launches and calls'), measuredNote(), note, table([
     {name: '#', get: r => kernelOf.get(r.name), number: true},
     {name: 'name', get: r => r.name, show: r => kernelLink(r.name)},
-    {name: 'kind', get: r => r.kind},
+    {name: 'kind', get: r => kindWord(r.kind)},
     {name: 'operations', get: r => r.ops, show: r => listed(r.ops, null, 4), names: true},
-    {name: 'nests', get: r => r.nests, number: true},
+    {name: 'loop nests', get: r => r.nests || null, number: true, maybe: true},
     {name: 'loaded', get: r => r.bytes_loaded, show: r => bytes(r.bytes_loaded), number: true},
     {name: 'stored', get: r => r.bytes_stored, show: r => bytes(r.bytes_stored), number: true},
-    {name: 'predicted us', get: r => r.predicted_us, show: r => number(r.predicted_us), number: true},
+    {name: 'predicted', get: r => r.predicted_us, show: r => time(r.predicted_us), number: true},
     ...(timed ? [
-      {name: 'measured us', get: r => r.measured_us ?? null, show: r => number(r.measured_us), number: true},
+      {name: 'measured', get: r => r.measured_us ?? null, show: r => time(r.measured_us), number: true},
       {name: 'measured / predicted', get: r => ratio(r), show: r => ratio(r) === null ? '' : ratio(r).toFixed(2), number: true},
     ] : []),
     {name: 'share', get: r => r.predicted_us / (total || 1), show: r => (100 * r.predicted_us / (total || 1)).toFixed(1) + ' %', number: true},
-    {name: 'bound by', get: r => r.bound},
-    {name: 'from', get: r => r.lines.concat(r.from), show: r => listed(r.lines.concat(r.from), null, 3), names: true},
+    {name: 'limited by', get: r => r.bound},
+    {name: 'from', get: r => r.lines.concat(r.from), show: r => listed(r.lines.concat(r.from), null, 3), names: true, maybe: true},
   ], data.kernels, {label: 'launches', keep}));
 }
 
@@ -77,8 +39,8 @@ function ratio(row) { return row.measured_us === undefined || !row.predicted_us 
 function measuredNote() {
   const m = data.measured;
   if (!m) return null;
-  return h('div', {}, h('p', {}, 'Measured: ' + number(m.us) + ' us for ' + number(m.launches) + ' of ' + number(data.kernels.length)
-    + ' launches and calls, predicted ' + number(m.predicted_us) + ' us (' + m.source + ').'), m.notes.map(note => h('p', {class: 'dim'}, note)));
+  return h('div', {}, h('p', {}, 'Measured: ' + time(m.us) + ' for ' + number(m.launches) + ' of ' + number(data.kernels.length)
+    + ' launches and calls, predicted ' + time(m.predicted_us) + ' (' + m.source + ').'), m.notes.map(note => h('p', {class: 'dim'}, note)));
 }
 
 function kernelView(words) {
@@ -97,12 +59,12 @@ function kernelView(words) {
     h('div', {class: 'bar'}, h('span', {}, 'before it: ', step(k - 1)), h('span', {}, 'after it: ', step(k + 1)), h('a', {href: address('graph', {near: row.name})}, 'in the graph'),
       h('a', {href: address('fusion', {words: row.ops[0] || row.name})}, 'decisions')),
     facts([
-      ['kind', row.kind + ' on ' + row.device],
+      ['kind', kindWord(row.kind) + ' on ' + row.device],
       ['operations', listed(row.ops, null, 24)],
       ['moves', bytes(row.bytes_loaded) + ' in, ' + bytes(row.bytes_stored) + ' out'],
       ['arithmetic', row.flops ? number(Math.round(row.flops)) + ' flop, ' + number(row.flops / Math.max(1, row.bytes_loaded + row.bytes_stored)) + ' per byte' : null],
-      ['predicted', number(row.predicted_us) + ' us, bound by ' + row.bound],
-      ['measured', row.measured_us === undefined ? null : number(row.measured_us) + ' us' + (ratio(row) === null ? '' : ', ' + ratio(row).toFixed(2) + ' times the predicted time')],
+      ['predicted', time(row.predicted_us) + ', limited by ' + row.bound],
+      ['measured', row.measured_us === undefined ? null : time(row.measured_us) + (ratio(row) === null ? '' : ', ' + ratio(row).toFixed(2) + ' times the predicted time')],
       ['loop schedule', Object.keys(row.steps).length ? Object.entries(row.steps).map(([nest, steps]) => h('div', {}, nest + ': ' + steps.join(', '))) : null],
       ['lines', row.lines.join(', ')],
       ['from', row.from.join(', ')],
@@ -126,7 +88,7 @@ function pane(title, text, kind, note) {
     });
     return h('div', {}, parts.some(p => p !== '') ? parts : '\u00a0');
   });
-  return h('div', {class: 'pane'}, h('h3', {}, title, note ? h('span', {class: 'dim'}, ' ' + note) : null),
+  return h('div', {class: 'pane'}, h('h3', {}, title), note ? h('p', {class: 'dim note'}, note) : null,
     h('div', {class: 'code', tabindex: 0, role: 'region', 'aria-label': title + ' text'}, lines));
 }
 
@@ -190,8 +152,8 @@ function fusionView(words) {
     {name: 'code', get: r => r.code, show: r => codeLink(r.code)},
     {name: 'answer', get: r => r.ok ? 'yes' : 'no', show: r => answer(r)},
     {name: 'times', get: r => r.count, show: r => number(r.count), number: true},
-    {name: 'bytes saved, or left on the table', get: r => r.bytes, show: r => r.bytes ? number(r.bytes) : '', number: true},
-    {name: 'predicted us', get: r => r.us, show: r => r.us ? number(r.us) : '', number: true},
+    {name: 'traffic saved (yes) or left on the table (no)', get: r => r.bytes || null, show: r => r.bytes ? bytes(r.bytes) : '', number: true, maybe: true},
+    {name: 'predicted time', get: r => r.us || null, show: r => r.us ? time(r.us) : '', number: true, maybe: true},
     {name: 'means', get: r => title(r.code), names: true},
     {name: '', get: () => '', show: r => h('a', {href: address('fusion', {code: r.code, ok: r.ok ? 'yes' : 'no'})}, 'only these')},
   ], [...codes.values()].sort((a, b) => a.ok - b.ok || b.bytes - a.bytes || b.count - a.count), {label: 'answers by code'});
@@ -204,7 +166,7 @@ function fusionView(words) {
     h('p', {class: 'dim'}, 'Why are two operations not one kernel? Filter for both names: op12 op31.'), verdictTable(rows, {keep, bar, words: words.words || ''}));
 }
 
-function title(code) { return data.codes[code] ? data.codes[code].title : ''; }
+function title(code) { return data.codes[code] ? data.codes[code].title : code === 'OK' ? 'nothing stands against it' : ''; }
 function answer(v) { return h('span', {class: v.ok ? 'good' : 'bad'}, v.ok ? 'yes' : 'no'); }
 
 function verdictTable(rows, options) {
@@ -215,18 +177,18 @@ function verdictTable(rows, options) {
     {name: 'about', get: v => v.ops, show: v => listed(v.ops, kernelLink, 6), names: true},
     {name: 'answer', get: v => v.ok ? 'yes' : 'no', show: v => answer(v)},
     {name: 'code', get: v => v.code, show: v => codeLink(v.code)},
-    {name: 'bytes', get: v => v.facts.bytes ?? null, show: v => v.facts.bytes === undefined ? '' : number(v.facts.bytes), number: true},
-    {name: 'apart us', get: v => price(v, 'apart_ns'), show: v => number(price(v, 'apart_ns')), number: true},
-    {name: 'together us', get: v => price(v, 'together_ns'), show: v => number(price(v, 'together_ns')), number: true},
+    {name: 'traffic', get: v => v.facts.bytes || null, show: v => v.facts.bytes ? bytes(v.facts.bytes) : '', number: true, maybe: true},
+    {name: 'apart', get: v => price(v, 'apart_ns'), show: v => time(price(v, 'apart_ns')), number: true, maybe: true},
+    {name: 'together', get: v => price(v, 'together_ns'), show: v => time(price(v, 'together_ns')), number: true, maybe: true},
     {name: 'facts', get: v => rest(v).flat(2).map(String), show: v => rest(v).map(([key, value]) => key + ' = ' + (Array.isArray(value) ? value.join(', ') : value)).join('; '), names: true},
     {name: 'pass', get: v => v.pass || ''},
-  ], rows, {label: 'decisions', ...options});
+  ], rows, {label: 'decisions', by: 'traffic', ...options});
 }
 
 // ------------------------------------------------------------------------------ passes
 
 function passesView() {
-  const names = {fused: 'joined', split: 'taken apart', dropped: 'dropped', added: 'made', rewritten: 'rewritten', moved: 'moved', remade: 'launches of another name or form'};
+  const names = {fused: 'joined', split: 'taken apart', dropped: 'dropped', added: 'made', rewritten: 'rewritten', moved: 'moved', remade: 'renamed or rebuilt'};
   const groups = (list, shown = 40) => h('ul', {}, list.slice(0, shown).map(ops => h('li', {}, listed(ops, kernelLink, 16))), list.length > shown ? h('li', {}, 'and ' + (list.length - shown) + ' more') : null);
   const body = (key, list) => Array.isArray(list[0]) ? groups(list) : h('p', {}, listed(list, kernelLink, 30));
   let last = null;
@@ -239,24 +201,24 @@ function passesView() {
       h('td', {class: 'names'}, !row.changed ? h('span', {class: 'dim'}, 'unchanged')
         : row.changes ? said.map(([key, word]) => h('details', {}, h('summary', {}, number(row.changes[key].length) + ' ' + word), body(key, row.changes[key])))
           : (row.ops || []).join(' -> ') + ' operations'),
-      ['kernels', 'bytes_moved', 'peak_bytes'].map(key => h('td', {class: 'n'}, now ? [number(now[key]), before ? [h('br'), change(before[key], now[key])] : null] : '')));
+      ['kernels', 'bytes_moved', 'peak_bytes'].map(key => h('td', {class: 'n'}, now ? [inUnit(now[key], key === 'kernels' ? 'count' : 'bytes'), before ? [h('br'), change(before[key], now[key], key === 'kernels' ? 'count' : 'bytes')] : null] : '')));
   });
   const taken = data.taken ? h('p', {}, 'steps taken: ' + Object.entries(data.taken).map(([k, n]) => k + ' ' + n).join(', ')) : null;
   return h('section', {}, h('h2', {}, 'What each pass changed'), taken, h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {},
-    ['#', 'pass', 'ms', 'changed', 'launches after', 'bytes moved after', 'peak after'].map(t => h('th', {scope: 'col'}, t)))), h('tbody', {}, cards))));
+    ['#', 'pass', 'ms', 'changed', 'launches after', 'bytes moved after', 'peak after'].map((t, k) => h('th', {scope: 'col', class: k === 1 || k === 3 ? null : 'n'}, t)))), h('tbody', {}, cards))));
 }
 
 // ------------------------------------------------------------------------------ lanes
 
 function lanesView() {
-  const {slices, waits, total_us, exposed_us} = data.lanes, lanes = [...new Set(slices.map(row => row[1]))], tall = 30 + 34 * lanes.length;
+  const {slices, waits, total_us, exposed_us} = data.lanes, lanes = [...new Set(slices.map(row => row[1]))], tall = 36 + 34 * lanes.length;
   const canvas = h('canvas', {role: 'img', 'aria-label': 'predicted time in ' + lanes.length + ' lanes; the tables hold the same'});
   const view = {from: 0, to: total_us || 1};
-  const x = time => 8 + (time - view.from) / (view.to - view.from) * (canvas.clientWidth - 16);
+  const x = moment => 8 + (moment - view.from) / (view.to - view.from) * (canvas.clientWidth - 16);
   function draw() {
     const pen = sized(canvas, tall);
     if (!pen) return;
-    pen.font = '11px sans-serif';
+    pen.font = '12px sans-serif';
     lanes.forEach((lane, k) => { pen.fillStyle = colour('--dim'); pen.fillText(lane, 8, 12 + 34 * k); });
     for (const [name, lane, start, us] of slices) {
       const left = x(start), right = x(start + us);
@@ -266,13 +228,17 @@ function lanesView() {
       if (right - left > 50) { pen.fillStyle = colour('--ink'); pen.fillText(name.slice(0, Math.floor((right - left) / 7)), left + 3, 28 + 34 * lanes.indexOf(lane)); }
     }
     pen.fillStyle = colour('--dim');
-    pen.fillText(number(view.from) + ' us', 8, tall - 2);
-    pen.fillText(number(view.to) + ' us', canvas.clientWidth - 90, tall - 2);
+    for (let k = 0; k <= 5; k++) {
+      pen.textAlign = k === 0 ? 'left' : k === 5 ? 'right' : 'center';
+      const at = view.from + k / 5 * (view.to - view.from);
+      pen.fillText(at ? time(at) : '0', x(at), tall - 4);
+    }
+    pen.textAlign = 'left';
   }
   const at = event => {
-    const box = canvas.getBoundingClientRect(), time = view.from + (event.clientX - box.left - 8) / (box.width - 16) * (view.to - view.from);
+    const box = canvas.getBoundingClientRect(), moment = view.from + (event.clientX - box.left - 8) / (box.width - 16) * (view.to - view.from);
     const lane = lanes[Math.floor((event.clientY - box.top - 10) / 34)];
-    return {time, found: slices.find(([, l, start, us]) => l === lane && start <= time && time <= start + us)};
+    return {moment, found: slices.find(([, l, start, us]) => l === lane && start <= moment && moment <= start + us)};
   };
   const zoom = (factor, middle) => {
     const span = Math.max(total_us / 1e6, Math.min(total_us, (view.to - view.from) * factor));
@@ -280,21 +246,21 @@ function lanesView() {
     view.to = view.from + span;
     draw();
   };
-  canvas.addEventListener('pointermove', event => { const {found} = at(event); tip(found ? found[0] + '\n' + number(found[3]) + ' us from ' + number(found[2]) : '', event.clientX, event.clientY); });
+  canvas.addEventListener('pointermove', event => { const {found} = at(event); tip(found ? found[0] + '\n' + time(found[3]) + ' from ' + time(found[2]) : '', event.clientX, event.clientY); });
   canvas.addEventListener('pointerleave', () => tip(''));
   canvas.addEventListener('click', event => { const {found} = at(event); if (found) { tip(''); location.hash = address('kernel', {name: found[0]}); } });
-  canvas.addEventListener('wheel', event => { event.preventDefault(); zoom(event.deltaY < 0 ? 0.8 : 1.25, at(event).time); }, {passive: false});
+  canvas.addEventListener('wheel', event => { event.preventDefault(); zoom(event.deltaY < 0 ? 0.8 : 1.25, at(event).moment); }, {passive: false});
   drawn(canvas, draw);
   const middle = () => (view.from + view.to) / 2;
-  return h('section', {}, h('h2', {}, 'Predicted time'), h('p', {}, number(total_us) + ' us in all, ' + number(exposed_us) + ' us of it waiting for communication'),
+  return h('section', {}, h('h2', {}, 'Predicted time'), h('p', {}, time(total_us) + ' in all' + (lanes.length > 1 ? ', ' + time(exposed_us) + ' of it waiting for communication' : '; there is no communication')),
     h('div', {class: 'bar'}, h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoom(0.6, middle())}, '+'), h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(1.6, middle())}, '-')), canvas,
     waits.length ? [h('h3', {}, 'Collectives'), table([
       {name: 'collective', get: r => r.collective, show: r => kernelLink(r.collective)}, {name: 'wait', get: r => r.wait},
-      {name: 'takes us', get: r => r.us, show: r => number(r.us), number: true}, {name: 'exposed us', get: r => r.exposed_us, show: r => number(r.exposed_us), number: true},
+      {name: 'takes', get: r => r.us, show: r => time(r.us), number: true}, {name: 'exposed', get: r => r.exposed_us, show: r => time(r.exposed_us), number: true},
     ], waits, {label: 'collectives'})] : null,
     h('h3', {}, 'In order'), table([
       {name: 'launch', get: r => r[0], show: r => kernelLink(r[0])}, {name: 'lane', get: r => r[1]},
-      {name: 'starts at us', get: r => r[2], show: r => number(r[2]), number: true}, {name: 'us', get: r => r[3], show: r => number(r[3]), number: true},
+      {name: 'starts at', get: r => r[2], show: r => time(r[2]), number: true}, {name: 'takes', get: r => r[3], show: r => time(r[3]), number: true},
     ], slices, {label: 'slices'}));
 }
 
@@ -303,5 +269,18 @@ function lanesView() {
 function codesView(words) {
   const all = Object.entries(data.codes), shown = words.code && data.codes[words.code] ? [[words.code, data.codes[words.code]]] : all;
   return h('section', {}, h('h2', {}, 'What the codes mean'), shown.length < all.length ? h('p', {}, h('a', {href: '#codes'}, 'all codes'), ' ', h('a', {href: address('fusion', {code: words.code})}, 'decisions with ' + words.code)) : null,
-    shown.map(([, page]) => h('pre', {}, page.page)));
+    shown.map(([, page]) => h('article', {class: 'code-page'}, written(page.page))));
+}
+
+// The small Markdown of the pages: headings, paragraphs, lists, blocks of code, `names`.
+function written(text) {
+  const inline = line => line.split(/(`[^`]*`)/).map(part => /^`.*`$/.test(part) ? h('code', {}, part.slice(1, -1)) : part);
+  const blocks = text.trim().split(/\n(?=```)|(?<=\n```)\n|\n\s*\n/).filter(b => b.trim());
+  return blocks.map(block => {
+    const heading = /^(#+) (.*)/.exec(block);
+    if (heading) return h(heading[1].length === 1 ? 'h3' : 'h4', {}, inline(heading[2]));
+    if (block.startsWith('```')) return h('pre', {class: 'sample'}, block.replace(/^```.*\n?|\n?```$/g, ''));
+    if (/^- /.test(block)) return h('ul', {}, block.split(/\n(?=- )/).map(item => h('li', {}, inline(item.slice(2).replace(/\n\s*/g, ' ')))));
+    return h('p', {}, inline(block.replace(/\n/g, ' ')));
+  });
 }

@@ -10,6 +10,7 @@ again and again finds its memory in the caches, as far as it fits.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
@@ -36,6 +37,8 @@ FEWEST_RUNS, MOST_RUNS = 5, 200
 SECONDS_IN_ALL = 5.0
 UNSTEADY, SHORT_US = 3, 2.0
 """Runs are unsteady if half of them take so many times the least; the clock alone moves that."""
+BUSY = 1.5
+"""So many processes for each core are more than what is measured needs."""
 MOST_BYTES = 2 << 30
 """What a launch may touch to be measured."""
 
@@ -66,7 +69,21 @@ def measured_launches(built: Built) -> Measured | None:
                 unsteady += found.is_unsteady
     threads = torch.get_num_threads()
     source = SOURCE.format(f"{threads} thread{'s' * (threads != 1)}")
-    return Measured(us, source, list(_notes(left_out, unsteady)))
+    return Measured(us, source, [*_notes(left_out, unsteady), *busy_note(*_load())])
+
+
+def _load() -> tuple[float, int]:
+    """What waited for a core on average in the last minute, and how many cores there are."""
+    return (os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0), os.cpu_count() or 1
+
+
+def busy_note(load: float, cores: int) -> Iterator[str]:
+    """Say so if others want the cores too: threads then wait for one another far longer."""
+    if load > BUSY * cores:
+        yield (
+            f"{load:.1f} processes wanted the {cores} cores of this machine on average:"
+            " times may be many times too long, so measure again when it is free"
+        )
 
 
 def _notes(left_out: int, unsteady: int) -> Iterator[str]:
