@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from test_scheduled_c import scheduled, stay_within
 
+from treadle.core.errors import TreadleError
 from treadle.core.options import Options
 from treadle.ir.interp.compare import random_inputs
-from treadle.ir.loop_schedule import StageLoad
+from treadle.ir.loop_schedule import Bind, Binding, StageLoad
 from treadle.ir.program import Nest, Program
 from treadle.ir.text import parse_program
 from treadle.runtime import compile_program
@@ -280,3 +281,59 @@ def test_rows_and_columns_of_a_square_go_along_rows(kind: str, n: int) -> None:
     nests = nests_of(program)
     if kind != "argmax" and n > 1:
         assert len(nests) == 3, "columns begin, are added up beside the rows, and are stored"
+
+
+def test_a_row_that_data_choose_is_checked_before_its_elements() -> None:
+    program = program_of(
+        {"x": "bf16[30, 37]", "at": "i64[30]", "y": "bf16[5, 37]"},
+        {"z": "bf16[30, 37]"},
+        """loop gather on cpu for i in 30, j in 37 {
+  %0 = load at[i]
+  %1 = indirect %0 size 5 wrap check
+  %2 = load y[j + 37*%1]
+  store z[37*i + j] = %2
+}
+loop scatter on cpu for i in 30, j in 37 {
+  %0 = load at[i]
+  %1 = indirect %0 size 5 wrap check
+  %2 = load x[37*i + j]
+  store y[j + 37*%1] = %2 mode atomic_add
+}
+""",
+    )
+    inputs = random_inputs(program)
+    inputs["at"] = np.arange(30) % 10 - 5
+    built = stay_within(program, {}, inputs)
+    nests = [leaf for leaf in built.leaves if isinstance(leaf, Nest)]
+    assert all(Bind("j", Binding.VECTOR) in n.schedule for n in nests)
+    inputs["at"][17] = 5
+    with pytest.raises(TreadleError, match=r"index %0 is 5, outside -5\.\.5"):
+        compile_program(built).run(inputs)
+
+
+def test_nothing_is_checked_for_rows_without_elements() -> None:
+    program = parse_program(
+        """treadle 1
+program p
+inputs x, at
+outputs z
+
+size t in 0..100 hint 8
+
+buffer x : f32[5] on cpu
+buffer at : i64[4] on cpu
+buffer z : f32[4, t] on cpu
+
+loop gather on cpu for i in 4, j in t {
+  %0 = load at[i]
+  %1 = indirect %0 size 5 check
+  %2 = load x[%1]
+  store z[t*i + j] = %2
+}
+"""
+    )
+    (size,) = program.sizes
+    inputs = {"x": np.ones(5, np.float32), "at": np.full(4, 9)}
+    built = stay_within(program, {size: 0}, inputs)
+    with pytest.raises(TreadleError, match="index %0 is 9"):
+        compile_program(built).run(inputs, sizes={"t": 3})

@@ -19,7 +19,7 @@ Nothing here knows the target language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from treadle.index import Expr, Kind, Symbol
@@ -171,7 +171,28 @@ def _read_at(stmt: Stmt) -> set[object]:
 
 def statement_loops(body: Body) -> list[frozenset[Symbol]]:
     """For each statement of the top level, the inner loops along which it differs."""
-    return [step.varies for step in _steps(body, lambda name: name)]
+    return [step.varies for step in steps_of(body)]
+
+
+def steps_of(body: Body) -> list[Step]:
+    """The statements of the top level and what each uses, not yet planned."""
+    return _steps(body, lambda name: name)
+
+
+def loops_of_steps(steps: Sequence[Step]) -> list[frozenset[Symbol]]:
+    """For each statement, all loops along which its value may differ."""
+    found: list[frozenset[Symbol]] = []
+    for step in steps:
+        along = frozenset(_free_loops(step.stmt)).union(*[found[u] for u in step.uses])
+        found.append(along - step.over if step.op == "reduce_part" else along)
+    return found
+
+
+def _free_loops(stmt: Stmt) -> set[Symbol]:
+    found = {s for e in stmt.attrs if isinstance(e, Expr) for s in e.free if s.kind is Kind.LOOP}
+    for inner in stmt.region:
+        found |= _free_loops(inner)
+    return found
 
 
 # ------------------------------------------------------------------------------------ steps
