@@ -31,7 +31,7 @@ from treadle.ir.loop_schedule import (
 )
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
-from treadle.kernel.stages import Nests, plan_nests
+from treadle.kernel.stages import POSITIONS, Nests, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
 
 VECTOR = 8
@@ -336,7 +336,7 @@ class _Choice:
     def _adds(self) -> bool:
         """Whether floats are added up or multiplied in parts."""
         kinds = {str(at.stmt.attr("kind")) for at in self.body.walk() if at.stmt.op == "reduce"}
-        return bool(kinds - {"max", "min", "any", "all", "xor_sum"})
+        return bool(kinds - {"max", "min", "any", "all", "xor_sum", *POSITIONS})
 
     def _block(self) -> int:
         return self.numerics.block

@@ -14,11 +14,10 @@ from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
 from treadle.ir.body import COMBINING, Body, Stmt, number_of
 from treadle.ir.program import Nest, Program
 from treadle.ir.spec_facts import facts_of, storage_limit
-from treadle.kernel.stages import loops_of_steps, statement_loops, steps_of
+from treadle.kernel.stages import POSITIONS, loops_of_steps, statement_loops, steps_of
 
 ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part"})
 """Statements for which there is only the exact, serial form."""
-POSITIONS = frozenset({"argmax", "argmin"})
 STOPPING = frozenset({"assert", "inline_asm", "bucketize"})
 
 
@@ -55,9 +54,11 @@ def accesses_of(body: Body, program: Program) -> list[BodyAccess]:
 
 def may_reorder(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
     """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
+    # A position in nothing is an error, which the form that goes one by one reports.
+    is_walked = nest.body.space.facts.less(as_expr(0), nest.body.reduce.numel)
     for at in nest.body.walk():
         kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
-        if at.stmt.op in ONE_BY_ONE or kind in POSITIONS:
+        if at.stmt.op in ONE_BY_ONE or (kind in POSITIONS and not is_walked):
             return no("KER007", nest=nest.name, reason=f"{kind or at.stmt.op} goes one by one")
     stored: dict[str, list[BodyAccess]] = {}
     for a in accesses:

@@ -351,7 +351,9 @@ class ScheduledWriter(BodyWriter):
             kind = str(stmt.attr("kind"))
             calls = self.plan.vector is not None and kind == "online_softmax"
             exp = fast_call("exp", self.frame.helpers if calls else None)
-            request = Request(values, types, to, f"a{step.number}", self.position(), length, exp)
+            name, count = f"a{step.number}", self.body.reduce.numel.value
+            is_short = count is not None and count < 1 << 31
+            request = Request(values, types, to, name, self.position(), length, exp, is_short)
             found = self._partials[step.number] = PARTIAL[kind](request)
         which = 0 if one.time == first_pass(step) else 1
         return Acting(step, found.walks[which], which == len(found.walks) - 1)
