@@ -160,6 +160,13 @@ TR_FN int64_t tr_to_i64(double x)
     return fabs(x) < 0x1p63 ? (int64_t)(trunc(x) + 0.0) : INT64_MIN;
 }
 
+/* A number whose last 8 bits are those of `tr_to_i64`: from 2^31 on they are zero in a float, and
+   there are vectors that make 32 bits of one. */
+TR_FN int32_t tr_to_8_bits(float x)
+{
+    return fabsf(x) < 0x1p31f ? (int32_t)(truncf(x) + 0.0f) : 0;
+}
+
 TR_FN uint64_t tr_to_u64(double x)
 {
     if (x >= 0x1p64) return 0;

@@ -1,4 +1,4 @@
-"""Conversions of f16 in generated C: to the bit what numpy does, all values and borders."""
+"""Conversions in generated C that are written for vectors: to the bit what they should give."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ void decoded(const uint16_t *x, float *y, long n)
     #pragma omp simd
     for (long i = 0; i < n; ++i) y[i] = tr_decode_f16(x[i]);
 }
+void in_8_bits(const float *x, int8_t *y, long n)
+{
+    #pragma omp simd
+    for (long i = 0; i < n; ++i) y[i] = (int8_t)tr_to_8_bits(x[i]);
+}
+void by_64_bits(const float *x, int8_t *y, long n)
+{
+    for (long i = 0; i < n; ++i) y[i] = (int8_t)tr_to_i64(x[i]);
+}
 """
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -37,11 +46,11 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("half")
-    (folder / "half.c").write_text(prelude() + LOOPS, "utf-8")
+    folder = tmp_path_factory.mktemp("conversions")
+    (folder / "conversions.c").write_text(prelude() + LOOPS, "utf-8")
     options = [*FLAGS, *FAST_FLAGS, "-O2", "-shared", "-fPIC"]
-    target = folder / "half.so"
-    command = ["cc", *options, str(folder / "half.c"), "-o", str(target), *LIBRARIES]
+    target = folder / "conversions.so"
+    command = ["cc", *options, str(folder / "conversions.c"), "-o", str(target), *LIBRARIES]
     subprocess.run(command, check=True)
     return target
 
@@ -80,14 +89,23 @@ def test_what_is_no_number_stays_none(compiled: Path) -> None:
     assert np.isnan(run(compiled, "rounded", x, np.float32)).all()
 
 
+def test_eight_bits_of_a_float_are_the_last_of_64(compiled: Path) -> None:
+    x = np.arange(0, 1 << 32, 4093, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    small = np.arange(-600, 600, 0.25, dtype=np.float32)
+    borders = np.float32([2.0**k * s for k in range(24, 70) for s in (1, 1.0000001, -1, -1.5)])
+    x = np.concatenate([x, small, borders, np.nextafter(borders, np.float32(0))])
+    expected = run(compiled, "by_64_bits", x, np.int8)
+    assert (run(compiled, "in_8_bits", x, np.int8) == expected).all()
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of x86-64")
-def test_loops_over_halves_run_on_vectors(compiled: Path) -> None:
+def test_loops_of_conversions_run_on_vectors(compiled: Path) -> None:
     disassembler = shutil.which("objdump")
     if disassembler is None:
         pytest.skip("needs a disassembler")
     text = subprocess.run(
         [disassembler, "-d", str(compiled)], check=True, capture_output=True, text=True
     ).stdout
-    for name in ("rounded", "encoded", "decoded"):
+    for name in ("rounded", "encoded", "decoded", "in_8_bits"):
         body = text.split(f"<{name}>:")[1].split("\n\n")[0]
         assert re.search(r"%[yz]mm", body), name
