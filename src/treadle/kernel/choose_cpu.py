@@ -55,8 +55,8 @@ ACCESS_PS, WORK_PS, SCALAR = 40, 30, 6.0
 """Picoseconds for touching an element and for a unit of work (see `ops`) on vectors, and how much
 longer it takes without them. Rough, for all they decide is how many threads share a nest."""
 INVARIANT, NEXT, STRIDED, BY_DATA = 0.1, 1.0, 6.0, 4.0
-SINGLE_PS, MISSED_PS = 250, 1200
-"""Picoseconds for touching an element by itself, in the first cache and out of it."""
+SINGLE_PS, MISSED_PS = 250, 600
+"""Picoseconds for touching an element by itself: in the first cache, and for a load out of it."""
 FIRST_CACHE = 32 * 1024
 
 
@@ -185,11 +185,13 @@ class _Choice:
 
         Lines of memory that strides touch are used again by the next loop if they are few.
         """
-        steps = [self.costs.one(a, v) for a in self.accesses]
-        apart = sum(cost > NEXT for cost in steps)
-        fits = apart * LINE * hint(self.extents[v]) <= FIRST_CACHE
-        far = SINGLE_PS if fits else MISSED_PS
-        return apart * far + (len(steps) - apart) * ACCESS_PS + WORK_PS * self._work()
+        apart = [a for a in self.accesses if self.costs.one(a, v) > NEXT]
+        touching = (len(self.accesses) - len(apart)) * ACCESS_PS + WORK_PS * self._work()
+        if len(apart) * LINE * hint(self.extents[v]) <= FIRST_CACHE:
+            return touching + len(apart) * SINGLE_PS
+        # A line that is stored to is fetched and given back; one that is added to waits for both.
+        weights = {"": 1, "plain": 2}
+        return touching + MISSED_PS * sum(weights.get(a.mode, 4) for a in apart)
 
     def _serial_ps(self) -> float:
         """What a point takes if the loops are walked one by one, as they were written."""
