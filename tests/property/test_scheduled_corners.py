@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from test_scheduled_c import scheduled, stay_within
 
+from treadle.core.errors import TreadleError
 from treadle.core.options import Options
 from treadle.ir.interp.compare import random_inputs
-from treadle.ir.loop_schedule import StageLoad
+from treadle.ir.interp.dtypes import NUMPY_TYPES
+from treadle.ir.loop_schedule import Bind, Binding, StageLoad
 from treadle.ir.program import Nest, Program
 from treadle.ir.text import parse_program
 from treadle.runtime import compile_program
@@ -280,3 +282,120 @@ def test_rows_and_columns_of_a_square_go_along_rows(kind: str, n: int) -> None:
     nests = nests_of(program)
     if kind != "argmax" and n > 1:
         assert len(nests) == 3, "columns begin, are added up beside the rows, and are stored"
+
+
+def test_a_row_that_data_choose_is_checked_before_its_elements() -> None:
+    program = program_of(
+        {"x": "bf16[30, 37]", "at": "i64[30]", "y": "bf16[5, 37]"},
+        {"z": "bf16[30, 37]"},
+        """loop gather on cpu for i in 30, j in 37 {
+  %0 = load at[i]
+  %1 = indirect %0 size 5 wrap check
+  %2 = load y[j + 37*%1]
+  store z[37*i + j] = %2
+}
+loop scatter on cpu for i in 30, j in 37 {
+  %0 = load at[i]
+  %1 = indirect %0 size 5 wrap check
+  %2 = load x[37*i + j]
+  store y[j + 37*%1] = %2 mode atomic_add
+}
+""",
+    )
+    inputs = random_inputs(program)
+    inputs["at"] = np.arange(30) % 10 - 5
+    built = stay_within(program, {}, inputs)
+    nests = [leaf for leaf in built.leaves if isinstance(leaf, Nest)]
+    assert all(Bind("j", Binding.VECTOR) in n.schedule for n in nests)
+    inputs["at"][17] = 5
+    with pytest.raises(TreadleError, match=r"index %0 is 5, outside -5\.\.5"):
+        compile_program(built).run(inputs)
+
+
+def test_nothing_is_checked_for_rows_without_elements() -> None:
+    program = parse_program(
+        """treadle 1
+program p
+inputs x, at
+outputs z
+
+size t in 0..100 hint 8
+
+buffer x : f32[5] on cpu
+buffer at : i64[4] on cpu
+buffer z : f32[4, t] on cpu
+
+loop gather on cpu for i in 4, j in t {
+  %0 = load at[i]
+  %1 = indirect %0 size 5 check
+  %2 = load x[%1]
+  store z[t*i + j] = %2
+}
+"""
+    )
+    (size,) = program.sizes
+    inputs = {"x": np.ones(5, np.float32), "at": np.full(4, 9)}
+    built = stay_within(program, {size: 0}, inputs)
+    with pytest.raises(TreadleError, match="index %0 is 9"):
+        compile_program(built).run(inputs, sizes={"t": 3})
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+def test_the_first_of_equal_extremes_is_found_in_rows_and_columns(kind: str, dtype: str) -> None:
+    program = program_of(
+        {"x": f"{dtype}[43, 37]"},
+        {"rows": "i64[43]", "columns": "i64[37]"},
+        f"""loop along on cpu for i in 43 reduce r in 37 {{
+  %0 = load x[37*i + r]
+  %1 = reduce {kind} %0
+  store rows[i] = %1
+}}
+loop across on cpu for i in 37 reduce r in 43 {{
+  %0 = load x[i + 37*r]
+  %1 = reduce {kind} %0
+  store columns[i] = %1
+}}
+""",
+    )
+    random = np.random.default_rng(7)
+    x = random.integers(-3, 4, (43, 37)).astype(NUMPY_TYPES[program.by_name["x"].dtype])
+    if dtype != "i32":
+        x[random.random(x.shape) < 0.2] = -0.0
+        x[random.random(x.shape) < 0.02] = np.nan
+        x[5], x[:, 6] = -np.inf, np.inf
+    built = scheduled(program, fuses=False)
+    nests = [leaf for leaf in built.leaves if isinstance(leaf, Nest)]
+    assert all(any(isinstance(s, Bind) for s in n.schedule) for n in nests)
+    result = compile_program(built).run({"x": x})
+    first = getattr(np, kind)
+    assert (result["rows"] == first(x.astype(np.float64), 1)).all()
+    assert (result["columns"] == first(x.astype(np.float64), 0)).all()
+
+
+def test_what_a_position_is_found_by_is_rounded_once() -> None:
+    """A product and a sum may become one step in one pass and two in the other: they are kept."""
+    program = program_of(
+        {"x": "f32[40, 515]", "z": "f32[515]"},
+        {"y": "i64[40]", "w": "f32[40, 515]"},
+        """loop body on cpu for i in 40 reduce r in 515 {
+  %0 = load x[515*i + r]
+  %1 = load z[r]
+  %2 = mul %0, %1
+  store w[515*i + r] = %2
+  %3 = add %2, %1
+  %4 = reduce argmax %3
+  store y[i] = %4
+}
+""",
+    )
+    built = scheduled(program, fuses=False)
+    (nest,) = [leaf for leaf in built.leaves if isinstance(leaf, Nest)]
+    assert Bind("r", Binding.VECTOR) in nest.schedule
+    compiled = compile_program(built)
+    for seed in range(5):
+        inputs = random_inputs(program, seed=seed)
+        result = compiled.run(inputs)
+        values = inputs["x"].astype(np.float64) * inputs["z"] + inputs["z"]
+        chosen = np.take_along_axis(values, result["y"][:, None], 1)[:, 0]
+        assert (chosen >= values.max(1) - 1e-6 * abs(values).max(1)).all()

@@ -91,18 +91,22 @@ class _Finder:
     def picks(self, number: int) -> bool:
         """Whether a value is something at one step, and zero or NaN at all others."""
         stmt = self.made.get(number)
-        if stmt is None or self.types[number] is not DType.F32:
+        if stmt is None or not self._is_float(number):
             return False
         if stmt.op == "where":
             condition, some, none = stmt.args
             is_one = self._is_one_place(condition) and not self.varies(some)
-            return is_one and self._is_zero(none) and self.types[some] is DType.F32
-        if stmt.op == "neg":
+            return is_one and self._is_zero(none) and self._is_float(some)
+        if stmt.op in ("neg", "cast"):  # zero and NaN are in every float type
             return self.picks(stmt.args[0])
         if stmt.op == "mul":
             a, b = stmt.args
             return (self.picks(a) and not self.varies(b)) or (self.picks(b) and not self.varies(a))
         return False
+
+    def _is_float(self, number: int) -> bool:
+        found = self.types[number]
+        return isinstance(found, DType) and found.is_float
 
     def _is_one_place(self, number: int) -> bool:
         """Whether a condition is true at exactly one step."""

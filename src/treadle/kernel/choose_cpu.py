@@ -31,7 +31,7 @@ from treadle.ir.loop_schedule import (
 )
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
-from treadle.kernel.stages import Nests, plan_nests
+from treadle.kernel.stages import POSITIONS, Nests, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
 
 VECTOR = 8
@@ -55,6 +55,9 @@ ACCESS_PS, WORK_PS, SCALAR = 40, 30, 6.0
 """Picoseconds for touching an element and for a unit of work (see `ops`) on vectors, and how much
 longer it takes without them. Rough, for all they decide is how many threads share a nest."""
 INVARIANT, NEXT, STRIDED, BY_DATA = 0.1, 1.0, 6.0, 4.0
+SINGLE_PS, MISSED_PS = 250, 600
+"""Picoseconds for touching an element by itself: in the first cache, and for a load out of it."""
+FIRST_CACHE = 32 * 1024
 
 
 def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
@@ -77,9 +80,10 @@ class AccessCosts:
 
     def of(self, v: Symbol) -> float:
         """What the accesses cost if `v` is the innermost loop."""
-        return sum(self._one(a, v) for a in self.accesses) + 0.01
+        return sum(self.one(a, v) for a in self.accesses) + 0.01
 
-    def _one(self, a: BodyAccess, v: Symbol) -> float:
+    def one(self, a: BodyAccess, v: Symbol) -> float:
+        """What one access costs if `v` is the innermost loop."""
         step = coefficient(a.index, v)
         if step is None or (a.is_indirect and v not in a.index.free):
             return BY_DATA
@@ -132,9 +136,9 @@ class _Choice:
     # -- threads -------------------------------------------------------------------------------
     def _picoseconds(self, factor: float) -> int:
         """What a point takes one thread, roughly."""
-        work = sum(OPS[at.stmt.op].work for at in self.body.walk())
         passes = max(len(self.stages.passes), 1)
-        return int(factor * (ACCESS_PS * passes * len(self.accesses) + WORK_PS * work)) + 1
+        touching = ACCESS_PS * passes * len(self.accesses)
+        return int(factor * (touching + WORK_PS * self._work())) + 1
 
     def _is_long(self) -> bool:
         """Whether a nest takes long enough to be shared by threads, at the sizes to expect."""
@@ -171,7 +175,30 @@ class _Choice:
                 refusal = verdict
         # Of equal ones the innermost, as the body was written.
         best = min(reversed(found), key=lambda c: c.cost, default=None)
+        is_choice = len(found) == len(self.extents)
+        if best and not is_choice and self._vectors_ps(best.loop) > self._serial_ps():
+            return None, refusal
         return best, refusal
+
+    def _vectors_ps(self, v: Symbol) -> float:
+        """What a point takes on vectors along a loop that was left over, roughly.
+
+        Lines of memory that strides touch are used again by the next loop if they are few.
+        """
+        apart = [a for a in self.accesses if self.costs.one(a, v) > NEXT]
+        touching = (len(self.accesses) - len(apart)) * ACCESS_PS + WORK_PS * self._work()
+        if len(apart) * LINE * hint(self.extents[v]) <= FIRST_CACHE:
+            return touching + len(apart) * SINGLE_PS
+        # A line that is stored to is fetched and given back; one that is added to waits for both.
+        weights = {"": 1, "plain": 2}
+        return touching + MISSED_PS * sum(weights.get(a.mode, 4) for a in apart)
+
+    def _serial_ps(self) -> float:
+        """What a point takes if the loops are walked one by one, as they were written."""
+        return len(self.accesses) * SINGLE_PS + SCALAR * WORK_PS * self._work()
+
+    def _work(self) -> float:
+        return sum(OPS[at.stmt.op].work for at in self.body.walk())
 
     def _may_have_lanes(self) -> Verdict:
         """Whether points may be walked side by side through all passes."""
@@ -311,7 +338,7 @@ class _Choice:
     def _adds(self) -> bool:
         """Whether floats are added up or multiplied in parts."""
         kinds = {str(at.stmt.attr("kind")) for at in self.body.walk() if at.stmt.op == "reduce"}
-        return bool(kinds - {"max", "min", "any", "all", "xor_sum"})
+        return bool(kinds - {"max", "min", "any", "all", "xor_sum", *POSITIONS})
 
     def _block(self) -> int:
         return self.numerics.block

@@ -20,7 +20,7 @@ from treadle.ir.loop_schedule import Bind, Binding, Order, Split, Step, Tune, pl
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_cpu import AccessCosts
 from treadle.kernel.row_chunks import chunk_loops
-from treadle.kernel.stages import plan_nests
+from treadle.kernel.stages import TWO_PASSES, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of
 
 POINTS = 1024
@@ -77,7 +77,9 @@ def may_be_tiled(nest: Nest, program: Program) -> Verdict:
 
 def _must_keep(nest: Nest, program: Program) -> bool:
     """Whether a later walk along a row could not read again what an earlier one has read."""
-    must = plan_nests(nest.body, program.storage_of, frozenset(), in_any_order=True)
+    must = plan_nests(
+        nest.body, program.storage_of, frozenset(), in_any_order=True, twice=TWO_PASSES
+    )
     return any(s.kept for s in must.steps)
 
 

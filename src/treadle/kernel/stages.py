@@ -19,7 +19,7 @@ Nothing here knows the target language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from treadle.index import Expr, Kind, Symbol
@@ -28,6 +28,13 @@ from treadle.ir.ops import OPS
 
 TWO_PASSES = frozenset({"welford", "welford_combine", "online_softmax"})
 """Reductions whose second half needs the first half of the whole row."""
+POSITIONS = frozenset({"argmax", "argmin"})
+"""Reductions that in any order go over a row for the extreme, then for the first place it is at."""
+REPEATABLE = frozenset(
+    {"load", "constant", "index", "indirect", "cast", "neg", "abs", "mul", "add", "sub", "where"}
+    | {"maximum", "minimum", "relu", "bitcast"}
+)
+"""Operations that give the same bits in every pass, unless a product and a sum become one step."""
 COSTLY = 8.0
 """Work (see `ops`) from which on a value is read back from a row rather than computed again."""
 LONGEST_ROW = 1 << 15
@@ -107,15 +114,18 @@ def plan_nests(
     keep: frozenset[int] | None = None,
     *,
     in_any_order: bool = False,
-    twice: frozenset[str] = TWO_PASSES,
+    twice: frozenset[str] | None = None,
 ) -> Nests:
     """Decide for each statement when it runs and what is kept.
 
     `keep` names the values to be kept beside those that must be; without it, costly ones are.
     `in_any_order` says that no storage is touched in several ways: a store need then not wait for
     what stands above it, unless a later pass reads elements that it may have overwritten.
-    `twice` names the reductions that the renderer makes in two passes.
+    `twice` names the reductions that the renderer makes in two passes; if it does not say, in any
+    order positions are among them.
     """
+    if twice is None:
+        twice = TWO_PASSES | POSITIONS if in_any_order else TWO_PASSES
     found = _planned(_steps(body, storage_of, twice), body, keep, in_any_order)
     if in_any_order and _overwrites_early(found):
         return _planned(_steps(body, storage_of, twice), body, keep, False)
@@ -131,6 +141,7 @@ def _planned(
     _assign_times(steps, frozenset(body.reduce.vars), in_any_order)
     passes = _passes(steps, frozenset(body.reduce.vars))
     _keep_overwritten(steps, passes, frozenset(body.reduce.vars))
+    _keep_compared(steps, passes, frozenset(body.reduce.vars))
     if keep is not None:
         _keep_chosen(steps, passes, keep)
     elif body.reduce.numel_hint <= LONGEST_ROW:
@@ -171,7 +182,28 @@ def _read_at(stmt: Stmt) -> set[object]:
 
 def statement_loops(body: Body) -> list[frozenset[Symbol]]:
     """For each statement of the top level, the inner loops along which it differs."""
-    return [step.varies for step in _steps(body, lambda name: name)]
+    return [step.varies for step in steps_of(body)]
+
+
+def steps_of(body: Body) -> list[Step]:
+    """The statements of the top level and what each uses, not yet planned."""
+    return _steps(body, lambda name: name)
+
+
+def loops_of_steps(steps: Sequence[Step]) -> list[frozenset[Symbol]]:
+    """For each statement, all loops along which its value may differ."""
+    found: list[frozenset[Symbol]] = []
+    for step in steps:
+        along = frozenset(_free_loops(step.stmt)).union(*[found[u] for u in step.uses])
+        found.append(along - step.over if step.op == "reduce_part" else along)
+    return found
+
+
+def _free_loops(stmt: Stmt) -> set[Symbol]:
+    found = {s for e in stmt.attrs if isinstance(e, Expr) for s in e.free if s.kind is Kind.LOOP}
+    for inner in stmt.region:
+        found |= _free_loops(inner)
+    return found
 
 
 # ------------------------------------------------------------------------------------ steps
@@ -326,10 +358,41 @@ def _keep_overwritten(
                 if s.kept or not s.loads or not s.varies or s.op in COMBINING:
                     continue
                 if one.time > _overwritten_at(s, steps):
-                    s.kept = changed = True
-                    home = passes.setdefault(s.time, InnerPass(s.time, reduce_vars))
-                    if s not in home.actions:
-                        home.actions.append(s)
+                    changed = True
+                    _keep(s, passes, reduce_vars)
+
+
+def _keep(s: Step, passes: dict[int, InnerPass], reduce_vars: frozenset[Symbol]) -> None:
+    s.kept = True
+    home = passes.setdefault(s.time, InnerPass(s.time, reduce_vars))
+    if s not in home.actions:
+        home.actions.append(s)
+
+
+def _keep_compared(
+    steps: list[Step], passes: dict[int, InnerPass], reduce_vars: frozenset[Symbol]
+) -> None:
+    """Mark values whose extreme is found by comparing, if a second pass may round them anew."""
+    for s in steps:
+        if not s.is_two_pass or s.stmt.attr("kind") not in POSITIONS:
+            continue
+        for u in s.uses:
+            if steps[u].varies and not steps[u].kept and not _is_repeatable(u, steps):
+                _keep(steps[u], passes, reduce_vars)
+
+
+def _is_repeatable(position: int, steps: list[Step]) -> bool:
+    """Whether a value is made of steps that give the same bits wherever they are written."""
+    seen, todo, found = set(), [position], set()
+    while todo:
+        step = steps[todo.pop()]
+        if step.position in seen or (step.kept and step.position != position):
+            continue
+        seen.add(step.position)
+        if step.varies:
+            found.add(step.op)
+            todo += step.uses
+    return found <= REPEATABLE and not ("mul" in found and found & {"add", "sub"})
 
 
 def _keep_costly(

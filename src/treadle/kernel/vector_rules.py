@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from treadle.core.verdict import YES, Verdict, no
-from treadle.index import Expr, Kind, Symbol, coefficient
-from treadle.ir.body import Body, Stmt
+from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
+from treadle.ir.body import COMBINING, Body, Stmt, number_of
 from treadle.ir.program import Nest, Program
 from treadle.ir.spec_facts import facts_of, storage_limit
-from treadle.kernel.stages import statement_loops
+from treadle.kernel.stages import POSITIONS, loops_of_steps, statement_loops, steps_of
 
 ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part"})
 """Statements for which there is only the exact, serial form."""
-POSITIONS = frozenset({"argmax", "argmin"})
 STOPPING = frozenset({"assert", "inline_asm", "bucketize"})
 
 
@@ -55,9 +54,11 @@ def accesses_of(body: Body, program: Program) -> list[BodyAccess]:
 
 def may_reorder(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
     """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
+    # A position in nothing is an error, which the form that goes one by one reports.
+    is_walked = nest.body.space.facts.less(as_expr(0), nest.body.reduce.numel)
     for at in nest.body.walk():
         kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
-        if at.stmt.op in ONE_BY_ONE or kind in POSITIONS:
+        if at.stmt.op in ONE_BY_ONE or (kind in POSITIONS and not is_walked):
             return no("KER007", nest=nest.name, reason=f"{kind or at.stmt.op} goes one by one")
     stored: dict[str, list[BodyAccess]] = {}
     for a in accesses:
@@ -78,9 +79,15 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     body = nest.body
     inside = axis in body.reduce.vars
     along = statement_loops(body)
+    before = _checked_before(body, axis)
     facts = facts_of(body)
-    for stmt, varies in zip(body.stmts, along, strict=True):
-        if inside and not varies:
+
+    def decided_inside(index: Expr) -> bool:
+        decided = {number_of(s) for s in index.free if s.kind is Kind.INDIRECT}
+        return not decided.issubset(before.values())
+
+    for position, (stmt, varies) in enumerate(zip(body.stmts, along, strict=True)):
+        if (inside and not varies) or position in before:
             continue
         for one in _with_regions(stmt):
             if one.op in STOPPING or (one.op == "indirect" and one.attr("check")):
@@ -95,10 +102,29 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
                     return no("KER007", nest=nest.name, reason=reason)
                 if one.op == "store" and one.attr("mode") != "plain" and isinstance(index, Expr):
                     step = coefficient(index, axis)
-                    if step is None or step.value is None or step.value == 0:
+                    if step is None or not step.value or decided_inside(index):
                         reason = f"several points of {axis.name} meet in '{buffer.name}'"
                         return no("KER007", nest=nest.name, reason=reason)
     return YES
+
+
+def _checked_before(body: Body, axis: Symbol) -> dict[int, int]:
+    """Indices that data decide and that are checked before the loop is entered: where, and %n.
+
+    They do not differ along it, nor wait for a reduction, and there is a point to check them for.
+    """
+    extent = dict(body.space.items())[axis]
+    if not body.space.facts.less(as_expr(0), extent):
+        return {}
+    steps = steps_of(body)
+    late: set[int] = set()
+    found: dict[int, int] = {}
+    for step, along in zip(steps, loops_of_steps(steps), strict=True):
+        if step.op in COMBINING or not late.isdisjoint(step.uses):
+            late.add(step.position)
+        elif step.op == "indirect" and axis not in along:
+            found[step.position] = step.number
+    return found
 
 
 def _with_regions(stmt: Stmt) -> Iterator[Stmt]:

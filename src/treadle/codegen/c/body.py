@@ -282,16 +282,21 @@ class BodyWriter:
         return name
 
     def shadow(self, buffer: Buffer) -> str:
-        """A double copy of a storage that stands for it while the loops run."""
+        """A wider copy of a storage that stands for it while the loops run."""
         key = f"shadow_{buffer.name}"
         if key not in self._shadows:
+            wide = self.shadow_type()
             limit, what = self.limit(buffer), f"'{buffer.name}' while it is summed up"
-            name = self._shadows[key] = self.scratch("shadow", "double", limit, what)
+            name = self._shadows[key] = self.scratch("shadow", held(wide), limit, what)
             pointer = self.frame.pointer(buffer.name)
-            fill, back = shadow_copies(buffer.dtype, pointer, name, limit)
-            self.setup.add(fill)
-            self.after.append(back)
+            fill, back = shadow_copies(buffer.dtype, pointer, name, limit, wide)
+            self.setup.add(*fill)
+            self.after += back
         return self._shadows[key]
+
+    def shadow_type(self) -> DType:
+        """In what narrow floats are summed up in memory."""
+        return DType.F64
 
     def row_length(self, along: Sequence[Symbol] | None = None) -> str:
         """How many points the reduction loops have, or those in `along`."""

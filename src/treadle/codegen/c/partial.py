@@ -129,6 +129,37 @@ def _extreme(which: str) -> Callable[[Request], PartialReduction]:
     return reduction
 
 
+def _position(which: str) -> Callable[[Request], PartialReduction]:
+    """The extreme first, then the first place that has it; a NaN is beyond everything."""
+
+    def reduction(r: Request) -> PartialReduction:
+        a, x, t = r.name, f"{r.name}_x", held(r.types[0])
+        top = _extreme(which)(
+            Request(r.values, r.types, r.types[0], f"{a}_top", r.position, r.length)
+        )
+        kind, none = ("int32_t", "INT32_MAX") if r.is_short else ("int64_t", "INT64_MAX")
+
+        def second(n: Names) -> tuple[str, ...]:
+            # Where the extreme is a NaN nothing equals it; where it is not, there is none.
+            found = f"({x} == {n(f'{a}_most')})" + (
+                f" | ({x} != {x})" if r.types[0].is_float else ""
+            )
+            return (
+                f"const {t} {x} = {r.values[0]};",
+                f"const {kind} {a}_at = ({found}) ? ({kind})({r.position}) : {none};",
+                f"{n(a)} = {a}_at < {n(a)} ? {a}_at : {n(a)};",
+            )
+
+        most = (f"{a}_most", t, lambda n: top.results(n)[0])
+        walks = (
+            PartialWalk(top.walks[0].states, top.walks[0].at_point, (most,)),
+            PartialWalk((State(a, kind, kind, none, "min"),), second),
+        )
+        return PartialReduction(walks, lambda n: (f"({held(r.to)}){n(a)}",))
+
+    return reduction
+
+
 def _bits(
     clause: str, start: str, value: Callable[[Request], str]
 ) -> Callable[[Request], PartialReduction]:
@@ -221,5 +252,7 @@ PARTIAL: Mapping[str, Callable[[Request], PartialReduction]] = {
     "welford": lambda r: _spread(r, r.operand(), None, None),
     "welford_combine": lambda r: _spread(r, r.operand(0), r.operand(1), r.operand(2)),
     "online_softmax": _online_softmax,
+    "argmax": _position("max"),
+    "argmin": _position("min"),
 }
-"""Reductions that can be made of parts; the others (positions) are walked one by one."""
+"""Reductions that can be made of parts."""

@@ -80,27 +80,37 @@ TR_FN uint32_t tr_encode_magnitude(uint32_t a, int mantissa, int bias)
     return (m + ((1u << (shift - 1)) - 1u) + ((m >> shift) & 1u)) >> shift;
 }
 
+/* f16, without a branch and in whole numbers of 32 bits, so that loops over it run on vectors.
+
+   Below 2^-14 a number of the type is a multiple of 2^-24, which is what the last place of a float
+   between 0.5 and 1 is worth: adding 0.5 rounds to it, ties to even, and leaves the multiple in the
+   last bits. A NaN is a quiet one. */
+TR_FN float tr_round_f16(float x)
+{
+    int32_t u = (int32_t)tr_bits_f32(x), a = u & 0x7fffffff;
+    int32_t normal = (int32_t)((uint32_t)a + 0xfffu + ((uint32_t)a >> 13 & 1u)) & -0x2000;
+    int32_t small = (int32_t)tr_bits_f32((tr_f32_bits((uint32_t)a) + 0.5f) - 0.5f);
+    int32_t large = a > 0x7f800000 ? (a | 0x00400000) & -0x2000 : 0x7f800000;
+    int32_t finite = a < 0x38800000 ? small : normal;
+    return tr_f32_bits((uint32_t)((a > 0x477fefff ? large : finite) | (u & INT32_MIN)));
+}
+
 TR_FN uint16_t tr_encode_f16(float x)
 {
-    uint32_t u = tr_bits_f32(x), a = u & 0x7fffffffu;
-    uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);
-    if (a > 0x7f800000u) {
-        uint32_t payload = (a >> 13) & 0x3ffu;
-        return (uint16_t)(sign | 0x7c00u | (payload ? payload : 0x200u));
-    }
-    uint32_t code = tr_encode_magnitude(a, 10, 15);
-    return (uint16_t)(sign | (code > 0x7c00u ? 0x7c00u : code));
+    int32_t u = (int32_t)tr_bits_f32(x), a = u & 0x7fffffff;
+    int32_t small = (int32_t)tr_bits_f32(tr_f32_bits((uint32_t)a) + 0.5f) - 0x3f000000;
+    int32_t finite = a < 0x38800000 ? small : (a >> 13) - (112 << 10);
+    int32_t code = a > 0x477fe000 ? 0x7c00 | (a >> 13 & 0x3ff) : finite;
+    return (uint16_t)(code | (u >> 16 & 0x8000));
 }
 
 TR_FN float tr_decode_f16(uint16_t u)
 {
-    uint32_t sign = (uint32_t)(u & 0x8000u) << 16, e = (u >> 10) & 31u, m = u & 0x3ffu;
-    if (e == 31u) return tr_f32_bits(sign | 0x7f800000u | (m << 13));
-    if (e == 0u) {
-        float small = (float)m * 0x1p-24f;
-        return sign ? -small : small;
-    }
-    return tr_f32_bits(sign | ((e + 112u) << 23) | (m << 13));
+    int32_t a = ((int32_t)u & 0x7fff) << 13, normal = a + (112 << 23);
+    int32_t small = (int32_t)tr_bits_f32(tr_f32_bits((uint32_t)(a + (113 << 23))) - 0x1p-14f);
+    int32_t finite = a < 0x00800000 ? small : normal;
+    int32_t code = a > 0x0f7fffff ? a | 0x7f800000 : finite;
+    return tr_f32_bits((uint32_t)code | ((uint32_t)u & 0x8000u) << 16);
 }
 
 TR_FN uint8_t tr_encode_f8e5m2(float x)
@@ -138,7 +148,6 @@ TR_FN float tr_decode_f8e4m3fn(uint8_t u)
 }
 
 TR_FN float tr_round_bf16(float x) { return tr_f32_bits(tr_rounded_bf16_bits(x)); }
-TR_FN float tr_round_f16(float x) { return tr_decode_f16(tr_encode_f16(x)); }
 TR_FN float tr_round_f8e5m2(float x) { return tr_decode_f8e5m2(tr_encode_f8e5m2(x)); }
 TR_FN float tr_round_f8e4m3fn(float x) { return tr_decode_f8e4m3fn(tr_encode_f8e4m3fn(x)); }
 
@@ -149,6 +158,13 @@ TR_FN float tr_round_f8e4m3fn(float x) { return tr_decode_f8e4m3fn(tr_encode_f8e
 TR_FN int64_t tr_to_i64(double x)
 {
     return fabs(x) < 0x1p63 ? (int64_t)(trunc(x) + 0.0) : INT64_MIN;
+}
+
+/* A number whose last 8 bits are those of `tr_to_i64`: from 2^31 on they are zero in a float, and
+   there are vectors that make 32 bits of one. */
+TR_FN int32_t tr_to_8_bits(float x)
+{
+    return fabsf(x) < 0x1p31f ? (int32_t)(truncf(x) + 0.0f) : 0;
 }
 
 TR_FN uint64_t tr_to_u64(double x)

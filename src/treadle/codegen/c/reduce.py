@@ -47,6 +47,8 @@ class Request:
     """How many points the reduction goes over."""
     exp: str = "tr_fast_exp"
     """The exponential in float, where parts may be combined."""
+    is_short: bool = False
+    """Whether the row is known to be so short that a place in it has 32 bits."""
 
     def operand(self, k: int = 0) -> str:
         """Operand `k` converted to the type of the result."""

@@ -1,8 +1,9 @@
 """Stores in C, plain and combining.
 
 Sequential loops need no atomic instructions. Sums and products of narrow floats would be rounded
-at every step; they are held in a double shadow of the storage for the time of the loops and rounded
-once, as the interpreter does. Other types combine where they lie.
+at every step; they are held in a wider shadow of the storage for the time of the loops and rounded
+once: in double, as the interpreter does, or in float where numerics allow sums in it. Other types
+combine where they lie.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.codegen.c.ops import native
-from treadle.codegen.c.types import converted, loaded, stored
+from treadle.codegen.c.types import converted, held, loaded, stored
 from treadle.ir.types import DType
 
 COMBINE: Mapping[str, str] = {
@@ -46,16 +47,18 @@ def store_line(mode: str, dtype: DType, element: str, value: str) -> str:
     return f"{element} = {native(COMBINE[mode], [old, value], dtype)};"
 
 
-def shadow_line(mode: str, element: str, value: str) -> str:
+def shadow_line(mode: str, element: str, value: str, shadow: DType) -> str:
     """The statement that combines `value` with an element of the shadow."""
-    return f"{element} = {native(COMBINE[mode], [element, f'(double){value}'], DType.F64)};"
+    return f"{element} = {native(COMBINE[mode], [element, f'({held(shadow)}){value}'], shadow)};"
 
 
-def shadow_copies(dtype: DType, pointer: str, shadow: str, count: str) -> tuple[str, str]:
+def shadow_copies(
+    dtype: DType, pointer: str, name: str, count: str, shadow: DType
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The loops that fill the shadow before, and write it back after."""
-    head = f"for (int64_t q = 0; q < {count}; ++q)"
-    back = stored(dtype, converted(f"{shadow}[q]", DType.F64, dtype))
+    head = ("#pragma omp simd", f"for (int64_t q = 0; q < {count}; ++q)")
+    back = stored(dtype, converted(f"{name}[q]", shadow, dtype))
     return (
-        f"{head} {shadow}[q] = (double){loaded(dtype, f'{pointer}[q]')};",
-        f"{head} {pointer}[q] = {back};",
+        (*head, f"    {name}[q] = {loaded(dtype, f'{pointer}[q]')};"),
+        (*head, f"    {pointer}[q] = {back};"),
     )

@@ -34,15 +34,22 @@ from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction, PartialW
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import converted, held
-from treadle.index import Expr, Kind, Symbol
-from treadle.ir.body import COMBINING, Stmt
+from treadle.index import Expr, Symbol, as_expr
+from treadle.ir.body import COMBINING
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest
 from treadle.ir.spec_facts import storage_limit
 from treadle.ir.types import DType
 from treadle.ir.typing import ValueType
-from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
+from treadle.kernel.stages import (
+    InnerPass,
+    Nests,
+    Step,
+    first_pass,
+    loops_of_steps,
+    plan_nests,
+)
 
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
@@ -76,6 +83,11 @@ class ScheduledWriter(BodyWriter):
         """When each statement runs; what is kept was decided by the schedule."""
         storage_of = self.program.storage_of
         return plan_nests(self.body, storage_of, self.plan.kept, in_any_order=True)
+
+    def shadow_type(self) -> DType:
+        """In what narrow floats are summed up in memory: f32 where sums may be made in it."""
+        exact = self.program.numerics.accumulation == "exact"
+        return DType.F64 if exact else DType.F32
 
     def pointwise(
         self, op: str, values: Sequence[str], types: Sequence[DType], result: ValueType
@@ -140,13 +152,20 @@ class ScheduledWriter(BodyWriter):
         """
         later = {a.loop for a in (*closed, *(self.plan.inner if only_before else ()))}
         for step in steps:
-            if step.position in self._done or not is_pure(step) or self._is_checked(step):
+            if step.position in self._done or self._is_checked(step):
+                continue
+            if not is_pure(step) and not (step.op == "indirect" and self._are_walked(later)):
                 continue
             if later.isdisjoint(self.along[step.position]) and all(
                 self._is_made(u) for u in step.uses
             ):
                 self._done.add(step.position)
                 self._unkept(step)
+
+    def _are_walked(self, loops: set[Symbol]) -> bool:
+        """Whether each of the loops has a point: where one is empty, nothing may be checked."""
+        extents = dict(self.body.space.items())
+        return all(self.facts.less(as_expr(0), extents[v]) for v in loops)
 
     def _is_checked(self, step: Step) -> bool:
         """Whether it is a load that may stop: where a loop is empty, nothing may be checked."""
@@ -332,7 +351,9 @@ class ScheduledWriter(BodyWriter):
             kind = str(stmt.attr("kind"))
             calls = self.plan.vector is not None and kind == "online_softmax"
             exp = fast_call("exp", self.frame.helpers if calls else None)
-            request = Request(values, types, to, f"a{step.number}", self.position(), length, exp)
+            name, count = f"a{step.number}", self.body.reduce.numel.value
+            is_short = count is not None and count < 1 << 31
+            request = Request(values, types, to, name, self.position(), length, exp, is_short)
             found = self._partials[step.number] = PARTIAL[kind](request)
         which = 0 if one.time == first_pass(step) else 1
         return Acting(step, found.walks[which], which == len(found.walks) - 1)
@@ -514,19 +535,3 @@ def is_pure(step: Step) -> bool:
         and step.op not in COMBINING
         and step.op not in ("indirect", "masked", "bucketize", "inline_asm")
     )
-
-
-def loops_of_steps(steps: Sequence[Step]) -> list[frozenset[Symbol]]:
-    """For each statement, all loops along which its value may differ."""
-    found: list[frozenset[Symbol]] = []
-    for step in steps:
-        along = frozenset(_free_loops(step.stmt)).union(*[found[u] for u in step.uses])
-        found.append(along - step.over if step.op == "reduce_part" else along)
-    return found
-
-
-def _free_loops(stmt: Stmt) -> set[Symbol]:
-    found = {s for e in stmt.attrs if isinstance(e, Expr) for s in e.free if s.kind is Kind.LOOP}
-    for inner in stmt.region:
-        found |= _free_loops(inner)
-    return found

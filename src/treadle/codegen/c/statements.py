@@ -201,7 +201,8 @@ def _store(w: BodyWriter, stmt: Stmt, number: int) -> None:
     if wants_shadow(mode, buffer.dtype) and _only_access(w, buffer.name):
         shadow = w.shadow(buffer)
         inside = element[element.index("[") :]
-        w.loops.innermost.add(shadow_line(mode, f"{shadow}{inside}", f"({value})"))
+        line = shadow_line(mode, f"{shadow}{inside}", f"({value})", w.shadow_type())
+        w.loops.innermost.add(line)
         return
     w.loops.innermost.add(store_line(mode, buffer.dtype, element, f"({value})"))
 

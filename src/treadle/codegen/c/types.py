@@ -66,6 +66,8 @@ def converted(value: str, given: DType, to: DType) -> str:
         return value
     if to is DType.BOOL:
         return f"(uint8_t)({value} != 0)"
+    if held(given) == "float" and to.is_int and to.bits == 8:
+        return f"({STORED[to]})tr_to_8_bits({value})"
     if given.is_float and to.is_int:
         helper = "tr_to_u64" if to is DType.U64 else "tr_to_i64"
         return f"({STORED[to]}){helper}({value})"

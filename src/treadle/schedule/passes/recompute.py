@@ -38,6 +38,8 @@ CHEAPEST = 2.0
 """Work of a statement (see `ops`) that is repeated where as much is read as was written."""
 COSTLY = 12.0
 """Work of an element above which a CPU had better load it than compute it again and again."""
+OFTEN, COSTLY_OFTEN = 64, 4.0
+"""So many times, and the work above which it had better load what is asked for that often."""
 
 
 def recompute(program: Program, ctx: Ctx) -> Program:
@@ -215,9 +217,10 @@ def _little_work(source: Loop, op: Loop) -> Verdict:
     """
     work = sum(OPS[at.stmt.op].work for at in source.body.walk() if at.stmt.op != "index")
     made, asked = hint(source.body.space.numel), hint(op.body.space.numel)
-    if source.device.partition(":")[0] == "cpu" and work > COSTLY and asked >= 2 * made > 0:
-        return no("RCP004", work=work, limit=COSTLY, times=asked // made)
-    return YES
+    if source.device.partition(":")[0] != "cpu" or not asked >= 2 * made > 0:
+        return YES
+    limit = COSTLY_OFTEN if asked >= OFTEN * made else COSTLY
+    return no("RCP004", work=work, limit=limit, times=asked // made) if work > limit else YES
 
 
 def _reads_too_much(source: Loop, program: Program) -> Verdict:

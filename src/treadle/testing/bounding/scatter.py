@@ -1,7 +1,7 @@
 """Errors of stores, of those that combine with what is there too.
 
 Sums and products that are made in memory are rounded at every step there, whatever the numerics:
-only narrow floats are held wider for the time of the loops.
+only narrow floats are held wider for the time of the loops, in f32 where sums may be made in it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _added(
 
 def _growth(count: int, dtype: DType, numerics: Numerics) -> float:
     """The relative error of so many additions to one place."""
-    if dtype is DType.F32:
+    if dtype is DType.F32 or sums_in_f32(dtype, numerics):
         return growth(count, UNIT_F32)
     return sum_growth(count + 1, dtype, numerics)
 

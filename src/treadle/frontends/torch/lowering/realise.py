@@ -10,6 +10,8 @@ A value is realised when
   that is another one in a wider type, that other one is realised;
 - on a CPU it costs more than `CHEAP_OF_LITTLE` units and its readers ask for every element
   `REPEATED` times or more: the angles of rotary positions, which all heads of all layers turn by;
+  or more than `CHEAP` units and they ask `OFTEN` times: the places and weights of a row that all
+  rows of a resized picture are made with;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -49,6 +51,8 @@ LITTLE = 16
 """So many times the elements it reads makes a value one of little."""
 REPEATED = 2
 """So many times its elements is more than a costly value is computed for."""
+OFTEN = 64
+"""So many times its elements is more than anything but a few steps is computed for."""
 ATEN: Any = torch.ops.aten
 PUTTING = (ATEN.cat, ATEN.stack, ATEN.constant_pad_nd, ATEN.slice_scatter, ATEN.select_scatter)
 """Operators that put what they read beside other things: larger than it, they read it once."""
@@ -74,7 +78,9 @@ def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
 def is_costly_to_repeat(value: Lazy, buffers: dict[str, Buffer], asked: int) -> bool:
     """Whether a value that is asked for `asked` elements in all should be computed but once."""
     made = _elements(value)
-    return asked >= REPEATED * made > 0 and work_of(value, buffers) > CHEAP_OF_LITTLE
+    if not asked >= REPEATED * made > 0:
+        return False
+    return work_of(value, buffers) > (CHEAP if asked >= OFTEN * made else CHEAP_OF_LITTLE)
 
 
 def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:
