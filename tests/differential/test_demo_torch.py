@@ -153,6 +153,7 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
     torch.testing.assert_close(turned.norm(dim=1), turned[0].norm().expand(8))
 
 
+@pytest.mark.exhaustive
 def test_another_backend_beside_it_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer, here one that only runs the graph, must not make us compile and count twice."""
 
@@ -209,7 +210,7 @@ def test_the_peers_kernels_are_those_it_launches() -> None:
     assert demo_measure.launches_in(more) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_beside_the_peer_we_need_less_memory() -> None:
     rows = demo_measure.measure(ModelSizes(), ("treadle", "inductor"), rounds=1)
     for job in demo_measure.JOBS:

@@ -79,7 +79,7 @@ def test_a_fresh_dump_says_what_was_compiled(fresh: Path) -> None:
     assert all(dep.is_fake is not None for dep in weak)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.torch
 def test_debug_folder_and_log_say_the_same(tmp_path: Path) -> None:
     switches = environment(

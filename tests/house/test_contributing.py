@@ -111,7 +111,7 @@ def test_the_steps_add_a_pass(scratch: Path) -> None:
     assert "neg" not in (scratch / "scheduled.txt").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.torch
 def test_the_steps_add_a_lowering(scratch: Path) -> None:
     pytest.importorskip("torch")

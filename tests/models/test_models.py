@@ -39,7 +39,7 @@ def nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 ALIKE = {
     "qwen3": "llama", "phi": "llama", "opt": "gpt2", "falcon": "bloom", "distilbert": "bert",
-    "deit": "vit", "mixtral_loop": "mixtral",
+    "deit": "vit", "mixtral_loop": "mixtral", "gemma": "llama", "clip": "vit",
 }  # fmt: skip
 """Models built of what another one has too: for `make exhaustive`."""
 

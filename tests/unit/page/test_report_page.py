@@ -236,7 +236,7 @@ def many() -> Program:
     return b.build()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ten_thousand_operations_are_shown(tmp_path: Path) -> None:
     source, out = tmp_path / "many.txt", tmp_path / "out.html"
     source.write_text(show_program(many()))
