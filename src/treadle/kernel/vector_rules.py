@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from treadle.core.verdict import YES, Verdict, no
 from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
 from treadle.ir.body import COMBINING, Body, Stmt, number_of
+from treadle.ir.masks import MaskFacts
 from treadle.ir.program import Nest, Program
-from treadle.ir.spec_facts import facts_of, storage_limit
+from treadle.ir.spec_facts import storage_limit
 from treadle.kernel.stages import POSITIONS, loops_of_steps, statement_loops, steps_of
 
 ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part"})
@@ -80,7 +81,7 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     inside = axis in body.reduce.vars
     along = statement_loops(body)
     before = _checked_before(body, axis)
-    facts = facts_of(body)
+    facts = MaskFacts(body)
 
     def decided_inside(index: Expr) -> bool:
         decided = {number_of(s) for s in index.free if s.kind is Kind.INDIRECT}
@@ -89,14 +90,14 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     for position, (stmt, varies) in enumerate(zip(body.stmts, along, strict=True)):
         if (inside and not varies) or position in before:
             continue
-        for one in _with_regions(stmt):
+        for one, masks in _with_regions(stmt):
             if one.op in STOPPING or (one.op == "indirect" and one.attr("check")):
                 return no("KER007", nest=nest.name, reason=f"{one.op} may stop it")
             if one.op in ("load", "store"):
                 buffer = program.by_name[str(one.attr("buffer"))]
                 index = one.attr("index")
                 if isinstance(index, Expr) and not facts.within(
-                    index, storage_limit(buffer, program)
+                    index, storage_limit(buffer, program), masks
                 ):
                     reason = f"an index of '{buffer.name}' is checked"
                     return no("KER007", nest=nest.name, reason=reason)
@@ -127,7 +128,12 @@ def _checked_before(body: Body, axis: Symbol) -> dict[int, int]:
     return found
 
 
-def _with_regions(stmt: Stmt) -> Iterator[Stmt]:
-    yield stmt
+def _with_regions(
+    stmt: Stmt, masks: tuple[int, ...] = ()
+) -> Iterator[tuple[Stmt, tuple[int, ...]]]:
+    """The statement and those inside it, each with the masks under which it happens."""
+    yield stmt, masks
+    if stmt.op == "masked":
+        masks = (*masks, stmt.args[0])
     for inner in stmt.region:
-        yield from _with_regions(inner)
+        yield from _with_regions(inner, masks)

@@ -26,9 +26,9 @@ from treadle.codegen.names import Names
 from treadle.core.errors import TreadleError
 from treadle.index import Expr, Kind, Symbol, as_expr
 from treadle.ir.body import Body, Stmt, number_of
+from treadle.ir.masks import MaskFacts
 from treadle.ir.ops import OPS
 from treadle.ir.program import Program
-from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import Buffer, DType
 from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
@@ -66,7 +66,10 @@ class BodyWriter:
         self.program, self.names = frame.program, frame.names
         self.types: list[ValueType] = infer_types(body, self.program.by_name)
         self.loops = Loops(top)
-        self.facts = facts_of(body)
+        self.masks = MaskFacts(body)
+        self.facts = self.masks.facts
+        self.under: list[int] = []
+        """The masks under which the statement at hand happens."""
         self.index = IndexWriter(self.loops, self.names, self.facts, self._symbol)
         self.nests: Nests = self.plan_stages()
         self.values: dict[int, tuple[str, ...]] = {}

@@ -89,7 +89,7 @@ def _element(w: BodyWriter, stmt: Stmt) -> str:
     """The element a load or a store touches, after the test that it is inside the storage."""
     buffer = w.program.by_name[stmt.buffer]
     text, e = w.place(stmt.address)
-    if not w.facts.within(e, storage_limit(buffer, w.program)):
+    if not w.masks.within(e, storage_limit(buffer, w.program), w.under):
         at = w.names.fresh("at")
         w.loops.innermost.add(f"const int64_t {at} = {text};")
         _check_inside(w, stmt, at)
@@ -164,7 +164,9 @@ def _masked(w: BodyWriter, stmt: Stmt, number: int) -> None:
     here = w.loops.innermost
     here.add(f"{held(t)} v{number} = {w.literal(other.value, t)};")
     inside = here.open(f"if ({w.name_of(value)})")
+    w.under.append(value)
     (yielded,) = w.block(stmt.region, number + 1, inside)
+    w.under.pop()
     inside.add(f"v{number} = {yielded};")
     w.name(number, (f"v{number}",))
 
