@@ -49,6 +49,23 @@ class MaskFacts:
             narrow = narrow + (fresh + low - part) * times
         return narrow is not index and Facts(extents).within(narrow, limit)
 
+    def made_by(self, number: int) -> Stmt:
+        """The statement that makes a value."""
+        return self._values[number]
+
+    def fits_32_bits(self, number: int) -> bool:
+        """Whether a value is an index or a number that i32 has."""
+        stmt = self._values[number]
+        if stmt.op == "constant":
+            literal = stmt.attrs[0]
+            value = literal.value if isinstance(literal, Literal) else None
+            return type(value) is int and abs(value) <= LARGEST_I32
+        return stmt.op == "index" and isinstance(stmt.attrs[0], Expr) and self._fits(stmt.attrs[0])
+
+    def _fits(self, e: Expr) -> bool:
+        low, high = self.facts.interval(e)
+        return low is not None and high is not None and low >= -LARGEST_I32 and high <= LARGEST_I32
+
     def _ranges(self, masks: tuple[int, ...]) -> dict[Expr, tuple[int, int]]:
         """For parts of indices that the masks speak of, the first and last value they can have."""
         known = self._narrowed.get(masks)
@@ -97,6 +114,4 @@ class MaskFacts:
             return None
         e, dtype = stmt.attrs
         assert isinstance(e, Expr), "an index has an expression"
-        low, high = self.facts.interval(e)
-        fits = low is not None and high is not None and low >= -LARGEST_I32 and high <= LARGEST_I32
-        return e if dtype is DType.I64 or (dtype is DType.I32 and fits) else None
+        return e if dtype is DType.I64 or (dtype is DType.I32 and self._fits(e)) else None

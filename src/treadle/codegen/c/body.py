@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from treadle.codegen.c.block import CodeBlock, Loops
 from treadle.codegen.c.index import IndexWriter
@@ -24,7 +25,7 @@ from treadle.codegen.c.sort import sort_call
 from treadle.codegen.c.types import held, literal
 from treadle.codegen.names import Names
 from treadle.core.errors import TreadleError
-from treadle.index import Expr, Kind, Symbol, as_expr
+from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
 from treadle.ir.body import Body, Stmt, number_of
 from treadle.ir.masks import MaskFacts
 from treadle.ir.ops import OPS
@@ -58,6 +59,21 @@ class Frame:
         return self.buffers[buffer]
 
 
+class Gate(NamedTuple):
+    """A mask that is the same along a loop on vectors: where it is false, other lines are read."""
+
+    mask: str
+    axis: Symbol
+
+    def place(self, w: BodyWriter, index: Expr) -> str:
+        """The index where the mask is true, else that of the loop by itself."""
+        step = coefficient(index, self.axis)
+        assert step is not None, "gates are for indices that are linear along the loop"
+        along = step * self.axis
+        start, _ = w.place(index - along)
+        return f"(({start}) & -(int64_t)({self.mask} != 0)) + {w.index.write(along)}"
+
+
 class BodyWriter:
     """Writes one body into a block of a function."""
 
@@ -68,6 +84,7 @@ class BodyWriter:
         self.loops = Loops(top)
         self.masks = MaskFacts(body)
         self.facts = self.masks.facts
+        self.gate: Gate | None = None
         self.under: list[int] = []
         """The masks under which the statement at hand happens."""
         self.index = IndexWriter(self.loops, self.names, self.facts, self._symbol)
@@ -314,6 +331,23 @@ class BodyWriter:
             name = self._loop_names[v]
             total = name if k == 0 else f"({total} * {self._extents[v]} + {name})"
         return total
+
+    def fits_32_bits(self, number: int) -> bool:
+        """Whether a whole number is known to be one of i32, whatever its type."""
+        made = self.masks.made_by(number)
+        if made.op != "cast":
+            return self.masks.fits_32_bits(number)
+        given = self.type_of(made.args[0])
+        return given.cls in ("bool", "int") and given.bits <= 32
+
+    # -- masks -----------------------------------------------------------------------------
+    def needs_no_branch(self, stmt: Stmt, dtype: ValueType) -> bool:
+        """Whether what is under a mask may happen always, at places that are surely there."""
+        return False
+
+    def gated(self, stmt: Stmt, number: int) -> str:
+        """Write what is under a mask without a branch; gives the name of what it yields."""
+        raise AssertionError("only loops on vectors have gates")
 
     # -- statements ------------------------------------------------------------------------
     def statement(self, stmt: Stmt, number: int) -> None:

@@ -28,16 +28,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.codegen.c.block import CodeBlock
-from treadle.codegen.c.body import BodyWriter, Frame
+from treadle.codegen.c.body import BodyWriter, Frame, Gate
 from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction, PartialWalk, State
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import converted, held
-from treadle.index import Expr, Symbol, as_expr
-from treadle.ir.body import COMBINING
+from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
+from treadle.ir.body import COMBINING, Stmt
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
-from treadle.ir.ops import OPS
+from treadle.ir.ops import OPS, POINTWISE
 from treadle.ir.program import Nest
 from treadle.ir.spec_facts import storage_limit
 from treadle.ir.types import DType
@@ -51,6 +51,9 @@ from treadle.kernel.stages import (
     plan_nests,
 )
 
+ALWAYS = frozenset({"index", "constant", "cast", "yield"})
+CHEAP = 4.0
+"""Work of a statement that may be done for nothing, where a mask is false."""
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
 
@@ -117,6 +120,39 @@ class ScheduledWriter(BodyWriter):
     def is_on_vectors(self) -> bool:
         """Whether what is written now is done at every point of a loop that runs on vectors."""
         return self._vector_block is not None and self.loops.innermost is self._vector_block
+
+    # -- masks -----------------------------------------------------------------------------
+    def needs_no_branch(self, stmt: Stmt, dtype: ValueType) -> bool:
+        """Whether a mask is the same at all points of the loop on vectors, and guards only loads.
+
+        A branch would keep a compiler from running the loop on vectors; the first elements of a
+        storage can be loaded where the mask is false, for nothing.
+        """
+        axes = [a.loop for a in self.plan.axes if a.binding is Binding.VECTOR]
+        if not self.is_on_vectors or len(axes) != 1 or dtype is not DType.F32 or self.gate:
+            return False
+        (mask,) = stmt.args
+        varies = {s.number: along for s, along in zip(self.nests.steps, self.along, strict=True)}
+        if mask not in varies or axes[0] in varies[mask]:
+            return False
+        return all(self._may_happen(inner, axes[0]) for inner in stmt.region)
+
+    def _may_happen(self, stmt: Stmt, axis: Symbol) -> bool:
+        """Whether a statement under a mask harms nobody where the mask is false."""
+        if stmt.op != "load":
+            return stmt.op in ALWAYS or (stmt.op in POINTWISE and OPS[stmt.op].work <= CHEAP)
+        step = coefficient(stmt.address, axis)
+        limit = storage_limit(self.program.by_name[stmt.buffer], self.program)
+        is_plain = all(s.kind is not Kind.INDIRECT for s in stmt.address.free)
+        return is_plain and step is not None and self.facts.within(step * axis, limit)
+
+    def gated(self, stmt: Stmt, number: int) -> str:
+        """Write what is under a mask without a branch; gives the name of what it yields."""
+        (axis,) = (a.loop for a in self.plan.axes if a.binding is Binding.VECTOR)
+        self.gate = Gate(self.name_of(stmt.args[0]), axis)
+        (yielded,) = self.block(stmt.region, number + 1, self.loops.innermost)
+        self.gate = None
+        return yielded
 
     # -- the loops -------------------------------------------------------------------------
     def write(self) -> None:

@@ -24,11 +24,17 @@ from treadle.ir.types import DType, promote
 Statement = Callable[[BodyWriter, Stmt, int], None]
 
 
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
 def _pointwise(w: BodyWriter, stmt: Stmt, number: int) -> None:
     if stmt.op in NEEDS_SPECIAL:
         w.frame.helpers.add("special")
     values = [w.name_of(a) for a in stmt.args]
     types = [w.type_of(a) for a in stmt.args]
+    if stmt.op in COMPARISONS and types == [DType.I64] * 2 and all(map(w.fits_32_bits, stmt.args)):
+        # Half as wide: vectors of such numbers have as many lanes as those of floats.
+        values, types = [f"(int32_t){v}" for v in values], [DType.I32] * 2
     w.define(number, w.pointwise(stmt.op, values, types, w.types[number]))
 
 
@@ -88,6 +94,8 @@ def _indirect(w: BodyWriter, stmt: Stmt, number: int) -> None:
 def _element(w: BodyWriter, stmt: Stmt) -> str:
     """The element a load or a store touches, after the test that it is inside the storage."""
     buffer = w.program.by_name[stmt.buffer]
+    if w.gate is not None:
+        return f"{w.frame.pointer(buffer.name)}[{w.gate.place(w, stmt.address)}]"
     text, e = w.place(stmt.address)
     if not w.masks.within(e, storage_limit(buffer, w.program), w.under):
         at = w.names.fresh("at")
@@ -161,6 +169,10 @@ def _masked(w: BodyWriter, stmt: Stmt, number: int) -> None:
     value, (other,) = stmt.args[0], stmt.attrs
     assert isinstance(other, Literal)
     t = w.type_of(number)
+    if w.needs_no_branch(stmt, t):
+        yielded, instead = w.gated(stmt, number), w.literal(other.value, t)
+        w.define(number, [f"tr_chosen_f32({w.name_of(value)}, {yielded}, {instead})"])
+        return
     here = w.loops.innermost
     here.add(f"{held(t)} v{number} = {w.literal(other.value, t)};")
     inside = here.open(f"if ({w.name_of(value)})")
