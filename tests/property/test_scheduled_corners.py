@@ -399,3 +399,61 @@ def test_what_a_position_is_found_by_is_rounded_once() -> None:
         values = inputs["x"].astype(np.float64) * inputs["z"] + inputs["z"]
         chosen = np.take_along_axis(values, result["y"][:, None], 1)[:, 0]
         assert (chosen >= values.max(1) - 1e-6 * abs(values).max(1)).all()
+
+
+@pytest.mark.parametrize("places", ["i8", "i32", "i64"])
+def test_what_no_lane_decides_is_chosen_without_a_branch(places: str) -> None:
+    """A pool's gradient: rows outside are masked for a whole loop on vectors."""
+    program = program_of(
+        {"g": "f32[6, 40]", "k": f"{places}[6, 40]"},
+        {"y": "f32[13, 40]"},
+        """loop body on cpu for i in 13, j in 40 {
+  %0 = index ((i + 1) // 2) as i64
+  %1 = index 6 as i64
+  %2 = lt %0, %1
+  %3 = masked %2 else -7.5 {
+    %4 = load k[40*((i + 1) // 2) + j]
+    %5 = cast i64 %4
+    %6 = index i % 3 as i64
+    %7 = eq %5, %6
+    %8 = load g[40*((i + 1) // 2) + j]
+    %9 = constant 0.0 f32
+    %10 = where %7, %8, %9
+    yield %10
+  }
+  store y[40*i + j] = %3
+}
+""",
+    )
+    built = stay_within(program, {}, random_inputs(program))
+    (nest,) = [leaf for leaf in built.leaves if isinstance(leaf, Nest)]
+    assert "bind j to vector" in " ".join(map(str, nest.schedule))
+    text = compile_program(built, options=Options()).unit.kernels[0].text
+    assert "tr_chosen_f32" in text
+    assert "if (" not in text
+    assert ("((int32_t)v5) == ((int32_t)v6)" in text) == (places != "i64")
+
+
+def test_a_mask_that_lanes_decide_and_one_on_a_row_too_short_branch() -> None:
+    program = program_of(
+        {"x": "f32[3, 8]"},
+        {"y": "f32[9, 40]"},
+        """loop body on cpu for i in 9, j in 40 {
+  %0 = index i as i64
+  %1 = index 3 as i64
+  %2 = lt %0, %1
+  %3 = index j as i64
+  %4 = index 8 as i64
+  %5 = lt %3, %4
+  %6 = logical_and %2, %5
+  %7 = masked %6 else 0.0 {
+    %8 = load x[8*i + j]
+    yield %8
+  }
+  store y[40*i + j] = %7
+}
+""",
+    )
+    built = stay_within(program, {}, random_inputs(program))
+    text = compile_program(built, options=Options()).unit.kernels[0].text
+    assert "if (v6)" in text

@@ -57,10 +57,11 @@ class MaskFacts:
         """Whether a value is an index or a number that i32 has."""
         stmt = self._values[number]
         if stmt.op == "constant":
-            literal = stmt.attrs[0]
+            literal = stmt.attr("value")
             value = literal.value if isinstance(literal, Literal) else None
             return type(value) is int and abs(value) <= LARGEST_I32
-        return stmt.op == "index" and isinstance(stmt.attrs[0], Expr) and self._fits(stmt.attrs[0])
+        e = stmt.attr("expr") if stmt.op == "index" else None
+        return isinstance(e, Expr) and self._fits(e)
 
     def _fits(self, e: Expr) -> bool:
         low, high = self.facts.interval(e)
