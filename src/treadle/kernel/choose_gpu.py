@@ -1,6 +1,7 @@
 """How a nest is walked on a GPU: which loops programs share out, which are tiles, what is looped.
 
-    pointwise   up to 1024 points along the loop that walks memory, and more loops if it is short
+    pointwise   up to 1024 points along the loop that walks memory, and more loops if it is short;
+                fewer if the device would not be busy
     transposed  a square tile, so that both ways of walking read whole lines
     rows        whole rows in registers if they fit, else tiles that follow each other in a loop
     columns     a tile of columns, rows in a loop
@@ -23,8 +24,8 @@ from treadle.kernel.row_chunks import chunk_loops
 from treadle.kernel.stages import TWO_PASSES, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of
 
-POINTS = 1024
-"""Points of a tile of pointwise work."""
+POINTS, FEWEST_POINTS = 1024, 128
+"""Points of a tile of pointwise work; fewer, down to a warp's, where that leaves cores idle."""
 SQUARE = 64
 """The side of a tile that is read both ways."""
 LONGEST_KEPT = 16384
@@ -129,7 +130,7 @@ class _GpuChoice:
         if across is not None:
             sizes = {across: min(SQUARE, self._power(across)), v: min(SQUARE, self._power(v))}
         else:
-            left = POINTS
+            left = self._points()
             for x in [v, *[x for x in reversed(loops) if x is not v]]:
                 size = min(self._power(x), left)
                 if size >= 2:
@@ -142,6 +143,13 @@ class _GpuChoice:
         for size in sizes.values():
             points *= size
         yield Tune("warps", _warps(points))
+
+    def _points(self) -> int:
+        """Points of a tile: as many as leave every core something to do."""
+        points = POINTS
+        while points > FEWEST_POINTS and hint(self.body.domain.numel) < points * BUSY_PROGRAMS:
+            points //= 2
+        return points
 
     def _across(self, v: Symbol) -> Symbol | None:
         """A loop along which memory lies that is touched with strides along `v`."""

@@ -123,10 +123,18 @@ def backward_compiled_at_once() -> AbstractContextManager[None]:
 
 
 def min_cut(joint: Any, inputs: Any, **rest: Any) -> Any:
-    """torch's division of a joint graph into forward and backward."""
+    """torch's division of a joint graph into forward and backward; same nodes stay as they are."""
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    return min_cut_rematerialization_partition(joint, inputs, **rest)
+    config: Any = torch._functorch.config
+    with config.patch(cse=False):  # capture/same_nodes.py has done it
+        return min_cut_rematerialization_partition(joint, inputs, **rest)
+
+
+def merges_same_nodes() -> bool:
+    """Whether the user lets equal nodes be merged before a joint graph is divided."""
+    config: Any = torch._functorch.config
+    return bool(config.cse)
 
 
 def keeping(share: float) -> AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.pool_places import keep_places_small
+from treadle.frontends.torch.capture.same_nodes import merge_same_nodes
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
@@ -52,6 +53,8 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
         keep_places_small(joint)
+        if compat.merges_same_nodes():
+            merge_same_nodes(joint.graph)
         if limit is None:
             return compat.min_cut(joint, inputs, **rest)
         try:
