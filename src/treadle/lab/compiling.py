@@ -99,7 +99,7 @@ def compile_file(
         if target == "c":
             _add_library(work, host, options, where)
         for arch in archs:
-            ahead += compile_ahead_for(write_triton(host), arch, options)
+            ahead += compile_ahead_for(write_triton(host), arch)
         _add_binaries(work, ahead)
         _write(work, texts, plan)
         _add_manifest(work, name, target, host, calls, ahead)

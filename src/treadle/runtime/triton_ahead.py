@@ -16,13 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.codegen.triton.unit import TritonUnit
-from treadle.codegen.triton.writer import TritonSource
 from treadle.core.errors import UsageError
-from treadle.core.options import Options
-from treadle.runtime.triton_kernels import launch_options, load_module
-
-NVIDIA, AMD = re.compile(r"sm_(\d+)a?"), re.compile(r"gfx[0-9a-f]+")
-LANES = {"cuda": 32, "hip": 64}
+from treadle.runtime import triton_server
 
 
 @dataclass(frozen=True)
@@ -45,49 +40,46 @@ class AheadKernel:
         return f"{self.name}.{self.arch}.{self.suffix}"
 
 
-def compile_ahead_for(unit: TritonUnit, arch: str, options: Options) -> list[AheadKernel]:
+def compile_ahead_for(unit: TritonUnit, arch: str) -> list[AheadKernel]:
     """Every function of a module for a device by name; UsageError if nobody knows the device."""
-    target = _target(arch)
-    module = load_module(unit.text, options)
-    every = [one for several in unit.kernels for one in several]
-    sources = {one.name: one for one in every}.values()
-    return [_compiled(getattr(module, one.name), one, arch, target) for one in sources]
+    _check_target(arch)
+    return [_compiled(unit, name, arch) for name in unit.functions]
 
 
-def _target(arch: str) -> Any:
+def _check_target(arch: str) -> None:
     try:
-        backends: Any = importlib.import_module("triton.backends.compiler")
+        known = triton_server.target_of(arch) is not None
     except ImportError as e:
         message = f"kernels are compiled for {arch} by Triton, which is not installed"
         raise UsageError(f"{message}: pip install triton") from e
-    if found := NVIDIA.fullmatch(arch):
-        return backends.GPUTarget("cuda", int(found[1]), LANES["cuda"])
-    if AMD.fullmatch(arch):
-        return backends.GPUTarget("hip", arch, LANES["hip"])
-    raise UsageError(f"no device is called {arch}; expected sm_90, sm_100, gfx942 or the like")
+    if not known:
+        raise UsageError(f"no device is called {arch}; expected sm_90, sm_100, gfx942 or the like")
 
 
-def _compiled(function: Any, source: TritonSource, arch: str, target: Any) -> AheadKernel:
-    compiler: Any = importlib.import_module("triton.compiler")
-    names = list(function.arg_names)
-    whole = dict.fromkeys(names[: len(source.storages)], "i64")
-    numbers = dict.fromkeys(names[len(source.storages) :], "i32")
-    aligned = {(k,): [["tt.divisibility", 16]] for k in range(len(source.storages))}
-    text = compiler.ASTSource(function, {**whole, **numbers}, constexprs={}, attrs=aligned)
-    how = {k: v for k, v in launch_options(source).items() if k == "num_warps"}
-    try:
-        made = compiler.compile(text, target=target, options=how)
-    except (RuntimeError, ValueError, AttributeError, ImportError) as e:
-        words = str(e).strip().splitlines() or [type(e).__name__]
-        raise UsageError(f"{source.name} cannot be compiled for {arch}: {words[0]}") from e
+def _compiled(unit: TritonUnit, name: str, arch: str) -> AheadKernel:
+    source = unit.functions[name]
+    job = {
+        "name": name,
+        "arch": arch,
+        "addresses": len(source.storages),
+        "sizes": [("i32", False)] * len(source.sizes),
+        "options": {"num_warps": source.warps},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, f"{name}.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(unit.module_of(name))
+        try:
+            made = triton_server.compile_function(path, job)
+        except (RuntimeError, ValueError, AttributeError, ImportError) as e:
+            words = str(e).strip().splitlines() or [type(e).__name__]
+            raise UsageError(f"{name} cannot be compiled for {arch}: {words[0]}") from e
     shared = int(made.metadata.shared)
     if "cubin" in made.asm:
         registers, spilled = _of_cubin(made.asm["cubin"])
-        return AheadKernel(
-            source.name, arch, made.asm["cubin"], "cubin", registers, spilled, shared
-        )
+        return AheadKernel(name, arch, made.asm["cubin"], "cubin", registers, spilled, shared)
     registers, spilled = _of_amd(made.asm["amdgcn"])
-    return AheadKernel(source.name, arch, made.asm["hsaco"], "hsaco", registers, spilled, shared)
+    return AheadKernel(name, arch, made.asm["hsaco"], "hsaco", registers, spilled, shared)
 
 
 def _of_cubin(binary: bytes) -> tuple[int, int]:

@@ -81,7 +81,7 @@ def test_kernels_fit_into_the_registers_of(
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     unit = every_kind()
-    made = compile_ahead_for(unit, arch, Options(cache_dir=str(tmp_path)))
+    made = compile_ahead_for(unit, arch)
     assert len(made) == len({one.name for several in unit.kernels for one in several}) >= 8
     assert all(one.binary[:4] == b"\x7fELF" for one in made)
     assert {one.name: one.spilled for one in made if one.spilled} == {}
@@ -94,14 +94,14 @@ def test_nests_that_are_alike_are_one_launch() -> None:
     assert one.name.endswith("_and_2_more")
     assert one.storages == ("p0", "q0", "p1", "q1", "p2", "q2")
     ((programs, block),) = one.grid
-    assert (programs.value, block) == (3, 1)  # its two tiles for each
+    assert (programs.value, block) == (6, 1)  # sixteen tiles of each, eight for a program
 
 
 def test_a_device_nobody_knows_is_said_in_one_line(tmp_path: Path) -> None:
     from treadle.runtime.triton_ahead import compile_ahead_for
 
     with pytest.raises(UsageError, match="no device is called h100; expected sm_90"):
-        compile_ahead_for(every_kind(), "h100", Options(cache_dir=str(tmp_path)))
+        compile_ahead_for(every_kind(), "h100")
 
 
 def test_without_triton_one_line_says_what_is_missing(
@@ -111,7 +111,7 @@ def test_without_triton_one_line_says_what_is_missing(
 
     monkeypatch.setitem(sys.modules, "triton.backends.compiler", None)
     with pytest.raises(UsageError, match="by Triton, which is not installed: pip install triton"):
-        compile_ahead_for(every_kind(), "sm_90", Options(cache_dir=str(tmp_path)))
+        compile_ahead_for(every_kind(), "sm_90")
 
 
 SEED_CASES = [

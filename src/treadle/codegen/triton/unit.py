@@ -8,6 +8,7 @@ and compiling is what takes time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from treadle.codegen.host import HostProgram
@@ -16,10 +17,10 @@ from treadle.codegen.triton.functions import source_of
 from treadle.codegen.triton.together import together, without_name
 from treadle.codegen.triton.writer import TritonSource, TritonWriter
 
-HEAD = '''"""Kernels of program {name}."""
-import triton
+HEAD_OF_ONE = """import triton
 import triton.language as tl
-'''
+"""
+HEAD = '"""Kernels of program {name}."""\n' + HEAD_OF_ONE
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,19 @@ class TritonUnit:
 
     text: str
     kernels: tuple[tuple[TritonSource, ...], ...]
+    functions: Mapping[str, TritonSource]
+    """The functions of the module by name: fewer than launches where these are alike."""
+
+    def module_of(self, name: str) -> str:
+        """One function as a module of its own."""
+        return module_of([self.functions[name]], HEAD_OF_ONE)
+
+
+def module_of(sources: Sequence[TritonSource], head: str) -> str:
+    """Functions and the helpers they call as the text of a module."""
+    helpers = {name for one in sources for name in one.helpers}
+    parts = [head, source_of(helpers), *[s.text for s in sources]]
+    return "\n\n".join([p for p in parts if p])
 
 
 def write_triton(host: HostProgram) -> TritonUnit:
@@ -43,6 +57,5 @@ def write_triton(host: HostProgram) -> TritonUnit:
             found.append(one if same is one else replace(one, name=same.name))
         kernels.append(tuple(found))
     sources = list(known.values())
-    helpers = {name for one in sources for name in one.helpers}
-    parts = [HEAD.format(name=host.program.name), source_of(helpers), *[s.text for s in sources]]
-    return TritonUnit("\n\n".join([p for p in parts if p]), tuple(kernels))
+    text = module_of(sources, HEAD.format(name=host.program.name))
+    return TritonUnit(text, tuple(kernels), {one.name: one for one in sources})

@@ -25,6 +25,7 @@ from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import input_names
+from treadle.runtime.hosts.torch_gpu import start_compilers
 
 NAME = "treadle"
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -54,6 +55,7 @@ def compile_with(
     """Compile a captured graph, forward and backward, with the given settings."""
     saved, steps = Saved(inputs=input_names(gm.graph)), OwnSteps()
     settings = replace(settings, options=log.with_what_logs_need(settings.options))
+    start_compilers(example_inputs, settings.options)
 
     def compiler(kind: GraphKind) -> Callable[..., Any]:
         return partial(_compile, kind, settings, saved)

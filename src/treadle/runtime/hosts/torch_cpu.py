@@ -63,6 +63,8 @@ RUNS_BEFORE_C = {"auto": 2, "c": 0, "python": sys.maxsize}
 """How often Python walks a plan before its host is compiled: most graphs of a test run once."""
 OUT_OF_RANGE = ("RUN003", "RUN004")
 
+GiveUp = Callable[[TreadleError], Callable[[list[Any]], Any]]
+"""Takes what went wrong; gives what runs a graph without kernels of ours, or raises."""
 Blame = Callable[[TreadleError], Sequence[str]]
 """The user's places behind an error of a run."""
 
@@ -95,6 +97,10 @@ class Runner:
         """Host functions in C that are loaded, by their text: other sizes mostly have the same."""
         self._only_host: CHost | None = None
         """The host in C of a program without run-time sizes, once there is one."""
+        self.give_up: GiveUp | None = None
+        """What to run instead if compilers that ran beside us say no; None: their error is ours."""
+        self._instead: Callable[[list[Any]], Any] | None = None
+        self._is_settled = not isinstance(compiled.kernels, TritonKernels)
 
     @cached_property
     def recorder(self) -> DeviceRecorder | None:
@@ -121,6 +127,9 @@ class Runner:
                     args.clear()
                     return found
                 return self._finished(host, args, found)
+        if self._instead is not None or not (self._is_settled or self._settled()):
+            assert self._instead is not None, "who gives up says what runs instead"
+            return list(self._instead(args))
         given = list(args)
         args.clear()
         bound = self._bound(self._sizes(given))
@@ -135,6 +144,20 @@ class Runner:
             raise self._as_in_eager(e) from e
         finally:
             torch._C._set_grad_enabled(before)
+
+    def _settled(self) -> bool:
+        """Wait for compilers that run beside us; whether all kernels are there."""
+        kernels = self.compiled.kernels
+        assert isinstance(kernels, TritonKernels), "C is compiled before it gets here"
+        try:
+            kernels.settle()
+        except TreadleError as e:
+            if self.give_up is None:
+                raise
+            self._instead = self.give_up(e)
+            return False
+        self._is_settled = True
+        return True
 
     def _finished(self, host: CHost, given: list[Any], found: Any) -> list[Any]:
         """The results of a run in C, or the error it ended with."""

@@ -8,13 +8,15 @@ from treadle.codegen.lower import lower
 from treadle.core.options import Options
 from treadle.ir.program import Program
 from treadle.runtime.hosts.numpy import CompiledProgram
-from treadle.runtime.triton_kernels import TritonKernels
+from treadle.runtime.triton_kernels import GpuDevice, TritonKernels
 
 
-def build_triton_program(program: Program, options: Options) -> CompiledProgram:
-    """Write the kernels in Triton, load them and compile them ahead."""
+def build_triton_program(
+    program: Program, options: Options, device: GpuDevice | None = None
+) -> CompiledProgram:
+    """Write the kernels in Triton, and begin to compile them."""
     host = lower(program)
-    kernels = TritonKernels(host, options)
+    kernels = TritonKernels(host, options, device)
     sources = tuple(
         [
             KernelSource(

@@ -43,6 +43,7 @@ from treadle.ir.text import show_program
 from treadle.runtime import CompiledProgram
 from treadle.runtime.hosts.numpy import build_program
 from treadle.runtime.hosts.torch_cpu import Runner
+from treadle.runtime.hosts.torch_gpu import gpu_of
 from treadle.runtime.hosts.triton import build_triton_program
 from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
@@ -163,13 +164,8 @@ def compile_graph(
     except RankOrderError:
         raise  # run by torch here and as compiled there, ranks would wait for each other
     except Exception as e:
-        reason = _in_one_line(e)
-        line, again = _line_of(gm, reason), e.again if isinstance(e, PipelineError) else None
-        if settings.wants_errors:
-            place = f" (at {line})" if line else ""
-            message = f"graph '{kind.value}' cannot be compiled{place}: {reason}"
-            raise CompileError(message, code="TOR001", notes=[again] if again else []) from e
-        return _eager(gm, "TOR001", reason, line, again)
+        return _without(gm, kind, settings, e)
+    built.runner.give_up = partial(_without, gm, kind, settings)
     log.show(built)
     if settings.report is not None:
         settings.report(built)
@@ -178,6 +174,19 @@ def compile_graph(
 
         add_to_page(settings.options.report, built)
     return compat.make_boxed(built.runner)
+
+
+def _without(
+    gm: torch.fx.GraphModule, kind: GraphKind, settings: Settings, error: Exception
+) -> Callable[[list[Any]], Any]:
+    """The graph run by torch because of an error; the error itself if the user wants it."""
+    reason = _in_one_line(error)
+    line, again = _line_of(gm, reason), error.again if isinstance(error, PipelineError) else None
+    if settings.wants_errors:
+        place = f" (at {line})" if line else ""
+        message = f"graph '{kind.value}' cannot be compiled{place}: {reason}"
+        raise CompileError(message, code="TOR001", notes=[again] if again else []) from error
+    return _eager(gm, "TOR001", reason, line, again)
 
 
 def _build(
@@ -230,7 +239,8 @@ def _build(
 def _made(key: _ByText, options: Options) -> Made:
     scheduled = schedule(key.program, options)
     if is_for_triton(key.program, options):
-        return Made(scheduled, build_triton_program(scheduled.kernels, options))
+        gpu = gpu_of({b.device for b in key.program.buffers})
+        return Made(scheduled, build_triton_program(scheduled.kernels, options, gpu))
     compiled = build_program(scheduled.kernels, options=options)
     if not compiled.is_compiled:
         # Raised, so that it is not remembered: the next graph may find a compiler again.

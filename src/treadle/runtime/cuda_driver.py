@@ -1,0 +1,89 @@
+"""Kernels on a GPU of NVIDIA, through the driver itself: loaded from binaries, launched by address.
+
+Triton's own way to a launch compiles a piece of C for every kind of argument list, and looks at
+each argument again at every launch. Here all arguments are 64 bits wide, and a launch is one call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from treadle.core.errors import TreadleError
+from treadle.runtime.triton_builds import KernelBinary
+
+LANES = 32
+FREE_SHARED = 48 << 10
+"""Bytes of shared memory that a kernel may have without asking."""
+SHARED_LIMIT = 8
+"""How the driver calls a function's limit of shared memory."""
+UNSEEN = 4
+"""Arguments that the compiler adds behind ours, all of them null."""
+
+
+class DriverError(TreadleError):
+    """What the driver refused, in its own words."""
+
+
+@lru_cache(maxsize=1)
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as e:
+        raise DriverError(f"there is no driver of NVIDIA's: {e}") from e
+
+
+def _check(status: int, what: str) -> None:
+    if status == 0:
+        return
+    said = ctypes.c_char_p()
+    _driver().cuGetErrorString(status, ctypes.byref(said))
+    words = (said.value or b"").decode() or f"error {status}"
+    raise DriverError(f"the driver cannot {what}: {words}")
+
+
+def load_function(made: KernelBinary) -> int:
+    """The function of a binary, ready on the present device."""
+    if made.scratch:
+        raise DriverError(f"{made.name} wants {made.scratch} bytes of device memory of its own")
+    driver, module, function = _driver(), ctypes.c_void_p(), ctypes.c_void_p()
+    _check(driver.cuModuleLoadData(ctypes.byref(module), made.binary), f"load {made.name}")
+    name = made.name.encode()
+    found = driver.cuModuleGetFunction(ctypes.byref(function), module, name)
+    _check(found, f"find {made.name} in its binary")
+    if made.shared > FREE_SHARED:
+        asked = driver.cuFuncSetAttribute(function, SHARED_LIMIT, made.shared)
+        _check(asked, f"give {made.name} {made.shared} bytes of shared memory")
+    assert function.value is not None, "the driver found it"
+    return function.value
+
+
+class _Arguments(threading.local):
+    """The arguments of one launch, for each thread: where they are, and pointers to them."""
+
+    def __init__(self, count: int) -> None:
+        self.values = (ctypes.c_int64 * (count + UNSEEN))()
+        start = ctypes.addressof(self.values)
+        places = [start + 8 * k for k in range(count + UNSEEN)]
+        self.pointers = (ctypes.c_void_p * (count + UNSEEN))(*places)
+
+
+def launcher(made: KernelBinary, function: int, grid: int, count: int) -> Callable[..., None]:
+    """What launches a function on a stream: `start(stream, arguments)`, all of them numbers."""
+    launch, given = _driver().cuLaunchKernel, _Arguments(count)
+    point = ctypes.c_void_p
+    where, threads = point(function), LANES * made.warps
+    # Numbers that Python hands to C are ints there; the driver wants unsigned ones of that width.
+    launch.argtypes = [point, *[ctypes.c_uint] * 7, point, point, point]
+    name, shared = made.name, made.shared
+
+    def start(stream: int, arguments: list[int]) -> None:
+        given.values[:count] = arguments  # type: ignore[assignment]
+        status = launch(where, grid, 1, 1, threads, 1, 1, shared, stream, given.pointers, None)
+        if status:
+            _check(status, f"launch {name}")
+
+    return start
