@@ -57,6 +57,11 @@ class _Ready:
     source: TritonSource
     places: tuple[int, ...]
 
+    def addresses(self, every: Any) -> list[int]:
+        """What it is handed, of the addresses of all storages."""
+        places = zip(self.places, self.source.offsets, strict=True)
+        return [(every[k] or AN_ADDRESS) + offset for k, offset in places]
+
     def grid(self, values: Mapping[Symbol, int]) -> int:
         """How many programs it runs."""
         count = 1
@@ -147,7 +152,7 @@ class TritonKernels:
 
         def launch(addresses: Any) -> None:
             for start, one in starts:
-                start(*[addresses[k] or AN_ADDRESS for k in one.places], *sizes)
+                start(*one.addresses(addresses), *sizes)
 
         return launch
 
@@ -177,7 +182,7 @@ class _Late:
         numbers: tuple[int, ...],
     ) -> None:
         self.kernels, self.device, self.sized, self.numbers = kernels, device, sized, numbers
-        self._starts: list[tuple[Callable[..., None], tuple[int, ...]]] | None = None
+        self._starts: list[tuple[Callable[..., None], _Ready]] | None = None
 
     def __call__(self, addresses: Any) -> None:
         with self.device.here():
@@ -186,15 +191,15 @@ class _Late:
                 self.device.stream(),
                 self.numbers,
             )
-            for start, places in starts:
-                start(stream, [*[addresses[k] or AN_ADDRESS for k in places], *sizes])
+            for start, one in starts:
+                start(stream, [*one.addresses(addresses), *sizes])
 
-    def _loaded(self) -> list[tuple[Callable[..., None], tuple[int, ...]]]:
+    def _loaded(self) -> list[tuple[Callable[..., None], _Ready]]:
         found = []
         for one, grid in self.sized:
             made = self.kernels.function(one.source.name, self.numbers)
             start = launcher(*made, grid, len(one.places) + len(self.numbers))
-            found.append((start, one.places))
+            found.append((start, one))
         self._starts = found
         return found
 

@@ -126,7 +126,7 @@ class RowLoop:
 
     def _end(self, step: Step) -> None:
         w, stmt = self.w, step.stmt
-        at = f"{w.pointer(stmt.buffer)} + {w.index.write(stmt.address)}"
+        at = w.address(stmt.buffer, stmt.address)
         _, _, store = COMBINED[str(stmt.attr("mode"))]
         mask = w.mask(w.loops_of(stmt.address))
         place = f"tl.broadcast_to({at}, [{self._shape()}])"

@@ -91,8 +91,11 @@ def _one(some: Sequence[TritonSource]) -> TritonSource:
         "",
     ]
     storages = tuple([s for one in some for s in one.storages])
+    offsets = tuple([n for one in some for n in one.offsets])
     grid = ((as_expr(each * len(some)), 1),)
-    return replace(first, name=name, text="\n".join(text), storages=storages, grid=grid)
+    return replace(
+        first, name=name, text="\n".join(text), storages=storages, grid=grid, offsets=offsets
+    )
 
 
 def _in_turn(body: Sequence[str], programs: int, each: int) -> Iterator[str]:

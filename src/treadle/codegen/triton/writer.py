@@ -38,6 +38,8 @@ from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 TWICE = frozenset({"welford", "welford_combine"})
 """Reductions that are written as two walks."""
 INDENT = "    "
+ALIGNED = 16
+"""Bytes that every address is a multiple of."""
 
 
 @dataclass
@@ -53,6 +55,8 @@ class TritonSource:
     warps: int = 4
     pipeline: int = 2
     helpers: frozenset[str] = frozenset()
+    offsets: tuple[int, ...] = ()
+    """Bytes from the start of each storage to the address that is handed over for it."""
 
 
 @dataclass
@@ -86,6 +90,7 @@ class TritonWriter:
         """The loops along which they differ."""
         self.reducers: dict[int, Reducer] = {}
         self.is_wide = self._needs_64_bits()
+        self.starts = self._starts()
         self.index = TritonIndex(self.facts, self._symbol)
         self.stages: Nests = plan_nests(
             nest.body, program.storage_of, frozenset(), in_any_order=True, twice=TWICE
@@ -127,6 +132,7 @@ class TritonWriter:
             self.plan.knob("warps", 4),
             self.plan.knob("pipeline", 2),
             frozenset(helpers_in(text)),
+            tuple([self.starts[s] * self._width(s) for s in storages]),
         )
 
     def statements(self, steps: Sequence[Step]) -> None:
@@ -156,6 +162,28 @@ class TritonWriter:
             if count is None or count >= 2**31:
                 return True
         return False
+
+    def _starts(self) -> dict[str, int]:
+        """Elements of each storage that stand before all that is touched, a multiple of 16 bytes.
+
+        They are left to the address, so that nests on other parts of a storage have the same text.
+        """
+        least: dict[str, int] = {}
+        accesses = [(name, e) for name, e, _ in self.body.loads()]
+        accesses += [(name, e) for name, e, _, _ in self.body.stores()]
+        for name, e in accesses:
+            storage = self.program.storage_of(name)
+            least[storage] = min(least.get(storage, e.const), e.const)
+        even = {s: max(ALIGNED // self._width(s), 1) for s in least}
+        return {s: max(n, 0) // even[s] * even[s] for s, n in least.items()}
+
+    def _width(self, storage: str) -> int:
+        return max(self.program.by_name[storage].dtype.itemsize, 1)
+
+    def address(self, buffer: str, e: Expr) -> str:
+        """Where an element of a buffer is."""
+        start = self.starts[self.program.storage_of(buffer)]
+        return f"{self.pointer(buffer)} + {self.index.write(e - start)}"
 
     # -- loops -------------------------------------------------------------------------------
     def _open_grid(self) -> None:
@@ -434,7 +462,7 @@ class TritonWriter:
         mask = self.mask(loops)
         nothing = "0.0" if buffer.dtype.is_float else "0"
         other = f", other={nothing}" if mask != "None" else ""
-        at = f"{self.pointer(buffer.name)} + {self.index.write(e)}"
+        at = self.address(buffer.name, e)
         if self.under_along - loops:  # the condition has more points than there are addresses
             loops = loops | self.under_along
             at, mask = self._in_shape(at, loops), self.mask(loops)
@@ -449,7 +477,7 @@ class TritonWriter:
         loops = self.loops_of(e) | self.along[a]
         value = converted(self.name_of(a), self.type_of(a), buffer.dtype)
         value = stored(buffer.dtype, value)
-        at = f"{self.pointer(buffer.name)} + {self.index.write(e)}"
+        at = self.address(buffer.name, e)
         mask = self.mask(loops)
         if mode == "plain":
             if loops - self.loops_of(e):
