@@ -26,7 +26,9 @@ from treadle.codegen.host import HostProgram
 from treadle.codegen.lower import lower
 from treadle.core.options import Options
 from treadle.index import evaluate
+from treadle.ir.text import show_program
 from treadle.lab.compiling import scheduled_file
+from treadle.runtime.hosts.torch_gpu import gpu_of
 from treadle.runtime.hosts.torch_tensors import TORCH_TYPES
 from treadle.runtime.plan_launches import sizes_of
 from treadle.runtime.triton_kernels import TritonKernels
@@ -108,11 +110,16 @@ def of_files(files: Sequence[str], target: str) -> Iterator[Row]:
     for file in files:
         built, options = scheduled_file(file, "triton", None)
         host = lower(built)
-        yield from rows_of(file.rpartition("/")[2][:12], host, TritonKernels(host, options), target)
+        kernels = TritonKernels(host, options, gpu_of({"cuda:0"}))
+        kernels.compile_ahead()
+        yield from rows_of(file.rpartition("/")[2][:12], host, kernels, target)
 
 
-def of_workloads(path: str, only: Sequence[str], target: str) -> Iterator[Row]:
-    """The kernels of a module's workloads, forward and backward, as `torch.compile` makes them."""
+def of_workloads(path: str, only: Sequence[str], target: str, programs: str) -> Iterator[Row]:
+    """The kernels of a module's workloads, forward and backward, as `torch.compile` makes them.
+
+    Their programs are left in the folder `programs`, if one is named.
+    """
     import treadle.torch  # noqa: F401
     from treadle.frontends.torch.capture import compile as capture
 
@@ -141,6 +148,9 @@ def of_workloads(path: str, only: Sequence[str], target: str) -> Iterator[Row]:
         step(compiled, *args) if step else compiled(*args)
         for one in made:
             done = one.runner.compiled
+            if programs:
+                with open(f"{programs}/{name}_{one.name}.txt", "w", encoding="utf-8") as f:
+                    f.write(show_program(done.host.program))
             yield from rows_of(f"{name} {one.name}", done.host, done.kernels, target)
 
 
@@ -151,12 +161,13 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--target", default="h200")
     parser.add_argument("--top", type=int, default=12)
+    parser.add_argument("--programs", default="")
     parser.add_argument("--json")
     args = parser.parse_args()
     rows = list(of_files(args.files, args.target))
     if args.workloads:
         only = [n for n in args.only.split(",") if n]
-        rows += of_workloads(args.workloads, only, args.target)
+        rows += of_workloads(args.workloads, only, args.target, args.programs)
     print(f"{'program':22} {'kernel':34} {'MB':>9} {'GB/s':>6} {'predicted':>9} {'measured':>9}")
     for r in sorted(rows, key=lambda r: -r.measured_us)[: args.top]:
         rate = r.megabytes / r.measured_us * 1e3

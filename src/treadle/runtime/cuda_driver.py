@@ -45,10 +45,30 @@ def _check(status: int, what: str) -> None:
     raise DriverError(f"the driver cannot {what}: {words}")
 
 
-def load_function(made: KernelBinary) -> int:
-    """The function of a binary, ready on the present device."""
+def function_address(name: str) -> int | None:
+    """Where a function of the driver lies; None without one."""
+    try:
+        return ctypes.cast(_driver()[name], ctypes.c_void_p).value
+    except (AttributeError, DriverError):
+        return None
+
+
+def _enter(device: int) -> None:
+    """Give a thread that has done nothing on a device yet the context that others have there."""
+    driver, present, own = _driver(), ctypes.c_void_p(), ctypes.c_int()
+    _check(driver.cuCtxGetCurrent(ctypes.byref(present)), "say where it is")
+    if present.value is not None:
+        return
+    _check(driver.cuDeviceGet(ctypes.byref(own), device), f"find device {device}")
+    _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(present), own), f"use device {device}")
+    _check(driver.cuCtxSetCurrent(present), f"enter device {device}")
+
+
+def load_function(made: KernelBinary, device: int) -> int:
+    """The function of a binary, ready on a device, the present one."""
     if made.scratch:
         raise DriverError(f"{made.name} wants {made.scratch} bytes of device memory of its own")
+    _enter(device)
     driver, module, function = _driver(), ctypes.c_void_p(), ctypes.c_void_p()
     _check(driver.cuModuleLoadData(ctypes.byref(module), made.binary), f"load {made.name}")
     name = made.name.encode()

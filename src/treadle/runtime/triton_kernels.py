@@ -39,6 +39,8 @@ Launch = Callable[[Any], None]
 class GpuDevice(Protocol):
     """The device that kernels are for."""
 
+    number: int
+
     @property
     def arch(self) -> str:
         """Its architecture, as compilers call it."""
@@ -161,7 +163,8 @@ class TritonKernels:
         job = self._job(name, numbers)
         if job not in self._functions:
             made = self.builds.submit(job).result()
-            self._functions[job] = made, load_function(made)
+            assert self.device is not None, "functions are loaded for a device"
+            self._functions[job] = made, load_function(made, self.device.number)
         return self._functions[job]
 
     def texts(self) -> Iterator[str]:

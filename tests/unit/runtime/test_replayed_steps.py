@@ -11,13 +11,20 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import treadle.torch  # noqa: E402, F401  (registers the backend)
-from treadle.runtime.hosts.recorded_steps import CannotRecordError, ReplayedSteps, Work  # noqa: E402
+from treadle.runtime.hosts.recorded_steps import (  # noqa: E402
+    CannotRecordError,
+    RecordingStarts,
+    ReplayedSteps,
+    Work,
+)
 from treadle.runtime.hosts.torch_cpu import Bound, Runner  # noqa: E402
 from treadle.runtime.hosts.torch_memory import RunMemory  # noqa: E402
 
 
 class _Frozen:
     """Work with the addresses it had: what a recorded device does when it replays."""
+
+    handle: int | None = None
 
     def __init__(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> None:
         self.work = work
@@ -54,6 +61,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.recorded = 0
         self.refuses = False
+        self.starts: RecordingStarts | None = None
 
     def place(self) -> object:
         return "here"
@@ -211,6 +219,87 @@ def test_recordings_are_found_from_c(recorder: _Recorder, monkeypatch: pytest.Mo
     assert recorder.recorded == 2
     assert walks < 7
     assert _replayed(recorder)[0].replays >= 7
+
+
+class _Driver:
+    """Functions in C that a device's driver would have: a stream, and recordings by number."""
+
+    def __init__(self) -> None:
+        self.stream, self.is_capturing, self.fails = 7, False, False
+        self.recordings: list[Any] = []
+        self.started = 0
+        i32, pointer = ctypes.c_int32, ctypes.c_void_p
+        self.functions = (
+            ctypes.CFUNCTYPE(i32, i32, ctypes.POINTER(pointer))(self._stream_of),
+            ctypes.CFUNCTYPE(i32, pointer, ctypes.POINTER(i32))(self._capturing),
+            ctypes.CFUNCTYPE(i32, pointer, pointer)(self._launch),
+        )
+
+    def starts(self) -> RecordingStarts:
+        addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self.functions]
+        return RecordingStarts(3, *addresses)
+
+    def _stream_of(self, device: int, found: Any) -> int:
+        assert device == 3
+        found[0] = self.stream
+        return 0
+
+    def _capturing(self, stream: int, found: Any) -> int:
+        found[0] = self.is_capturing
+        return 0
+
+    def _launch(self, handle: int, stream: int) -> int:
+        if self.fails:
+            return 1
+        self.started += 1
+        self.recordings[handle - 1].replay()
+        return 0
+
+
+def test_recordings_are_started_from_c_where_the_driver_can(
+    recorder: _Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither another stream, nor one that is being captured, nor a refusal starts one."""
+    monkeypatch.setenv("TREADLE_HOST", "auto")
+    driver = _Driver()
+    recorder.starts = driver.starts()
+    made, place = recorder.record, recorder.place
+
+    def record(*given: Any) -> _Frozen:
+        driver.recordings.append(made(*given))
+        driver.recordings[-1].handle = len(driver.recordings)
+        return driver.recordings[-1]
+
+    monkeypatch.setattr(recorder, "record", record)
+    monkeypatch.setattr(recorder, "place", lambda: driver.stream if place() else None)
+
+    def f(x: Any, y: Any) -> None:
+        x.add_(torch.tanh(y)).mul_(2)
+        y.sub_(1)
+
+    compiled = torch.compile(f, backend="treadle")
+    pairs = [(torch.randn(7, 9), torch.randn(7, 9)) for _ in range(3)]
+
+    def run(times: int) -> int:
+        before = driver.started
+        for k in range(times):
+            x, y = pairs[k % 3]
+            wanted = x.clone(), y.clone()
+            f(*wanted)
+            compiled(x, y)
+            torch.testing.assert_close((x, y), wanted)
+        return driver.started - before
+
+    run(12)
+    assert run(6) == 6
+    driver.is_capturing = True
+    assert run(6) == 0
+    driver.is_capturing, driver.fails = False, True
+    assert run(6) == 0
+    driver.fails, driver.stream = False, 8
+    assert run(3) == 0, "recordings of another stream are others"
+    run(6)
+    assert run(6) == 6
 
 
 def test_a_failing_replay_is_heard(recorder: _Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

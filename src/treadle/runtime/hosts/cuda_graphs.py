@@ -5,16 +5,24 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 
-from treadle.runtime.hosts.recorded_steps import CannotRecordError, DeviceRecording, Work
+from treadle.runtime.cuda_driver import function_address
+from treadle.runtime.hosts.recorded_steps import (
+    CannotRecordError,
+    DeviceRecording,
+    RecordingStarts,
+    Work,
+)
+from treadle.runtime.hosts.torch_c_library import address_of
 from treadle.runtime.hosts.torch_memory import RunMemory
 
+_GRAPH: Any = torch.cuda.CUDAGraph
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -53,8 +61,35 @@ class CudaRecorder:
                 graph.capture_end()
             except RuntimeError as e:
                 raise CannotRecordError(str(e)) from e
-        found: DeviceRecording = graph
-        return found
+        return CudaRecording(graph)
+
+    @cached_property
+    def starts(self) -> RecordingStarts | None:
+        """The functions that start recordings, where torch and the driver have them."""
+        stream_of = address_of("aoti_torch_get_current_cuda_stream")
+        of_driver = [function_address(n) for n in ("cuStreamIsCapturing", "cuGraphLaunch")]
+        if stream_of is None or None in of_driver or not hasattr(_GRAPH, "raw_cuda_graph_exec"):
+            return None
+        capturing, launch = of_driver
+        assert capturing is not None, "it was just found"
+        assert launch is not None, "it was just found"
+        return RecordingStarts(self.device, stream_of, capturing, launch)
+
+
+class CudaRecording:
+    """A CUDA graph, ready to be replayed."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.replay: Callable[[], None] = graph.replay
+
+    @cached_property
+    def handle(self) -> int | None:
+        """By what the driver knows it."""
+        try:
+            return int(self.graph.raw_cuda_graph_exec())
+        except (AttributeError, RuntimeError):
+            return None
 
 
 @contextmanager

@@ -43,6 +43,10 @@ class DeviceRecording(Protocol):
     def replay(self) -> None:
         """Start the recorded work on the present stream."""
 
+    @property
+    def handle(self) -> int | None:
+        """By what the device's driver knows it; None if only Python can start it."""
+
 
 class DeviceRecorder(Protocol):
     """Records what a device is told to do."""
@@ -52,6 +56,22 @@ class DeviceRecorder(Protocol):
 
     def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> DeviceRecording:
         """Record the work on a run's memory, without doing it; raises CannotRecordError."""
+
+    @property
+    def starts(self) -> RecordingStarts | None:
+        """The functions that find and start recordings by their handles, if there are any."""
+
+
+class RecordingStarts(NamedTuple):
+    """Functions in C, by address: what starts a recording on the caller's stream needs them."""
+
+    device: int
+    stream_of: int
+    """(device, where to put the stream) -> 0"""
+    is_capturing: int
+    """(stream, where to put whether) -> 0"""
+    launch: int
+    """(handle, stream) -> 0"""
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,12 @@ def has_interface() -> bool:
 
 def addresses_of(names: Sequence[str]) -> list[int | None]:
     """Where functions of the library lie; None for those it does not have."""
-    return [_address(name) for name in names]
+    return [address_of(name) for name in names]
 
 
 @lru_cache(maxsize=256)
-def _address(name: str) -> int | None:
+def address_of(name: str) -> int | None:
+    """Where a function of the library lies; None if it does not have it."""
     # Python's own module of torch was linked against the library: what it can see, we can.
     library = ctypes.CDLL(torch._C.__file__)
     try:
@@ -71,14 +72,14 @@ def _address(name: str) -> int | None:
 @lru_cache(maxsize=64)
 def type_code(element: torch.dtype) -> int | None:
     """The number by which the interface knows an element type; None if it does not."""
-    address = _address(f"aoti_torch_dtype_{str(element).removeprefix('torch.')}")
+    address = address_of(f"aoti_torch_dtype_{str(element).removeprefix('torch.')}")
     return None if address is None else int(ctypes.CFUNCTYPE(ctypes.c_int32)(address)())
 
 
 def function_for(operator: Any, making: Mapping[Any, str] = MAKING) -> str | None:
     """The function of the interface that does what an operator does, if this torch has it."""
     name = WRITING.get(operator) or making.get(operator)
-    return name if name is not None and _address(name) is not None else None
+    return name if name is not None and address_of(name) is not None else None
 
 
 def tensors_from(handles: Sequence[int]) -> list[Any]:

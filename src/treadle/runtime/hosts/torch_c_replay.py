@@ -3,7 +3,8 @@
 The function in C takes the addresses of the inputs and allocates what the plan needs, in the order
 in which the host in Python does. Then it asks, once: is there a recording for these addresses? If
 there is not, all it did is undone, `enter` gives None, and Python goes on: it records what it meets
-for the second time.
+for the second time. Where the device shows its recordings, finding and starting one is C's, too
+(`replay.c`); others are started from Python.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from treadle.core.options import Options
 from treadle.memory.problem import ARENA
 from treadle.runtime.hosts.recorded_steps import ReplayedSteps
 from treadle.runtime.hosts.torch_c import CHost, HostChoice, address_of_function, host_library
+from treadle.runtime.hosts.torch_c_finder import finder_for
 from treadle.runtime.hosts.torch_c_library import has_interface
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation
 from treadle.runtime.hosts.torch_memory import RunMemory
@@ -26,6 +28,8 @@ from treadle.runtime.hosts.torch_memory import RunMemory
 if TYPE_CHECKING:
     from treadle.runtime.hosts.torch_cpu import Bound
 
+RECORD_AT = -(1 << 62) + 1
+"""Stands in the table of numbers where the record of recordings will be; no size is this."""
 DEVICE_CODES = {"cpu": 0, "cuda": 1}
 """How the library's C interface calls kinds of device."""
 FOUND, NOT_FOUND = 0, 1
@@ -60,7 +64,7 @@ class _Replaying(Translation):
         """The function; NotInC if what calls allocate lies in each other."""
         if any(name in self.memory.places for name in copies):
             raise NotInC("results of calls lie in each other")
-        sizes_at = self.at(0)
+        sizes_at = self.at(RECORD_AT)
         inputs = [n for n, life in self.memory.lives.items() if life.first < 0]
         for name in inputs:
             self._settle(name)
@@ -100,9 +104,15 @@ class ReplayHost(CHost):
         self._seen_keys: set[object] = set()
         self._trouble: BaseException | None = None
         self._launcher = LAUNCH(self._launch)
-        address = address_of_function(self._launcher)
-        super().__init__(bound, made, library, bound.runner.options, address)
         self._bytes = 8 * max(made.function.slots, 1)
+        options = bound.runner.options
+        self.finder = finder_for(steps.recorder, self._bytes, options)
+        address = address_of_function(self._launcher)
+        if self.finder is not None:
+            address = self.finder.entry
+        super().__init__(bound, made, library, options, address)
+        if self.finder is not None:
+            self._table[made.function.sizes_at] = self.finder.address
         self._named = _named_slots(made, bound)
         steps.on_known = self._learn
         self._way_in = self.enter
@@ -146,6 +156,9 @@ class ReplayHost(CHost):
             self._forget()
         self._seen_keys.add(key)
         self.table[self.steps.recorder.place(), bytes(addresses)] = key
+        if self.finder is not None:
+            rows = [(*at, self.steps.known.get(key)) for at, key in self.table.items()]
+            self.finder.know([(*row[:2], row[2].recording) for row in rows if row[2] is not None])
 
     def _forget(self) -> None:
         """Drop what no recording is left for."""
