@@ -96,7 +96,7 @@ class _GpuChoice:
     def __init__(self, nest: Nest, program: Program, accesses: list[BodyAccess]) -> None:
         self.nest, self.body, self.accesses = nest, nest.body, accesses
         self.extents = dict(self.body.space.items())
-        self.costs = AccessCosts(nest.body, program, accesses)
+        self.costs = AccessCosts(nest.body, program, _most_often(nest.body, accesses))
         scans = any(at.stmt.op == "scan" for at in self.body.walk())
         self.is_whole = scans or _must_keep(nest, program)
         """Whether each row must be one tile: it is scanned, or overwrites what it was read from."""
@@ -256,6 +256,12 @@ class _GpuChoice:
     def _power(self, x: Symbol) -> int:
         """The power of two that covers a loop."""
         return 1 << max(hint(self.extents[x]) - 1, 0).bit_length()
+
+
+def _most_often(body: Body, accesses: list[BodyAccess]) -> list[BodyAccess]:
+    """The accesses that are made at every step of a reduction; all, if there are none."""
+    inner = frozenset(body.reduce.vars)
+    return [a for a in accesses if inner & a.index.free] or accesses
 
 
 def _warps(points: int) -> int:

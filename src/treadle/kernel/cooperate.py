@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from treadle.index import Domain, Expr, Symbol, hint, loop, substitute
 from treadle.index.expr import mul
-from treadle.ir.body import Stmt
+from treadle.ir.body import Body, Stmt
 from treadle.ir.change import map_indices, with_loops
 from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter
@@ -26,6 +26,7 @@ from treadle.kernel.renest import Renested, Renesting, TopStatement
 SHORTEST_CHUNK = 32
 PUT_TOGETHER = frozenset({"sum", "prod", "max", "min", "dot", "any", "all", "welford"})
 """Reductions that can be made of the results of chunks."""
+NEVER_CUT = ("reduce_part", "scan", "sort")
 
 
 def cooperate(
@@ -38,7 +39,7 @@ def cooperate(
     body = nest.body
     if not len(body.reduce) or programs >= wanted or hint(body.reduce.numel) < fewest:
         return None
-    if any(at.stmt.op in ("reduce_part", "scan", "sort") for at in body.walk()):
+    if any(at.stmt.op in NEVER_CUT for at in body.walk()):
         return None
     most, points = -(-wanted // max(programs, 1)), hint(body.reduce.numel)
     found = {v: _chunks(n.value, points // max(hint(n), 1), most) for v, n in body.reduce.items()}
@@ -47,6 +48,19 @@ def cooperate(
     if chunks < 2:
         return None
     return _Cooperating(_in_chunks(nest, r, chunks), program, name, _others(nest, r)).bodies()
+
+
+def shares_out(body: Body, columns: int, wanted: int) -> bool:
+    """Whether a reduction can be cut so that `wanted` programs of some columns have work.
+
+    Its loops are taken for one: they will be, where they follow each other in memory.
+    """
+    kinds = [str(at.stmt.attr("kind")) for at in body.walk() if at.stmt.op == "reduce"]
+    if not kinds or any(at.stmt.op in NEVER_CUT for at in body.walk()):
+        return False
+    chunks = _chunks(body.reduce.numel.value, 1, wanted)
+    programs = max(hint(body.domain.numel) // columns, 1) * chunks
+    return 2 * programs > wanted and all(kind in PUT_TOGETHER for kind in kinds)
 
 
 def _chunks(extent: int | None, rest: int, most: int) -> int:

@@ -10,9 +10,11 @@
         ...                                   what one program of a nest does
 
 A device starts and ends many small launches one after the other; of one launch all programs are
-there at once. A nest that keeps the device busy by itself stays one launch. Finding addresses takes
-as long as a tile does, so each program takes several tiles: neighbours, for memory is fastest where
-all programs of a moment are in the same part of it.
+there at once. Finding addresses takes as long as a tile does, so each program takes several tiles:
+neighbours, for memory is fastest where all programs of a moment are in the same part of it.
+
+Nests that keep the device busy by themselves share a launch in eights, one tile for each program:
+addresses are found in three steps, and the device does not run empty between them.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ MOST_ADDRESSES = 256
 PROGRAM = "tl.program_id(0)"
 TILES = 8
 """Tiles that one program takes."""
+MOST_BUSY = 8
+"""Nests that share a launch though each has programs enough for one."""
 
 
 def together(sources: Sequence[TritonSource]) -> list[TritonSource]:
@@ -40,12 +44,15 @@ def together(sources: Sequence[TritonSource]) -> list[TritonSource]:
     for alike in groups.values():
         most = MOST_ADDRESSES // max(len(alike[0].storages), 1)
         programs = _programs(alike[0])
-        if most < 2 or programs is None or programs >= BUSY_PROGRAMS:
+        if most < 2 or programs is None:
             found += alike
             continue
+        tiles = TILES
+        if programs >= BUSY_PROGRAMS:
+            most, tiles = min(most, MOST_BUSY), 1
         for k in range(0, len(alike), most):
             some = alike[k : k + most]
-            found.append(some[0] if len(some) == 1 else _one(some))
+            found.append(some[0] if len(some) == 1 else _one(some, tiles))
     return found
 
 
@@ -69,14 +76,14 @@ def _programs(one: TritonSource) -> int | None:
     return count
 
 
-def _one(some: Sequence[TritonSource]) -> TritonSource:
+def _one(some: Sequence[TritonSource], tiles: int) -> TritonSource:
     first, count = some[0], len(some[0].storages)
     programs = _programs(first)
     assert programs is not None, "nests of unknown size stay apart"
     name = f"{first.name}_and_{len(some) - 1}_more"
     given = [f"b{k}_{j}" for k in range(len(some)) for j in range(count)]
     given += [f"n_{s.name}" for s in first.sizes]
-    each = max(-(-programs // TILES), 1)
+    each = max(-(-programs // tiles), 1)
     lines = first.text.splitlines()
     # The function's first lines say its name and where it comes from.
     comments = [line for line in lines if line.startswith("    # ")]
@@ -87,7 +94,7 @@ def _one(some: Sequence[TritonSource]) -> TritonSource:
         *comments,
         f"{INDENT}which = {PROGRAM} // {each}",
         *[INDENT + line for line in _chosen(0, len(some), count)],
-        *_in_turn(body, programs, each),
+        *_in_turn(body, programs, each, tiles),
         "",
     ]
     storages = tuple([s for one in some for s in one.storages])
@@ -98,15 +105,18 @@ def _one(some: Sequence[TritonSource]) -> TritonSource:
     )
 
 
-def _in_turn(body: Sequence[str], programs: int, each: int) -> Iterator[str]:
+def _in_turn(body: Sequence[str], programs: int, each: int, tiles: int) -> Iterator[str]:
     """What a program does, for each of the tiles that fall to it."""
+    if tiles == 1:
+        yield from [line.replace(PROGRAM, f"({PROGRAM} % {each})") for line in body]
+        return
     begin = next((k for k, line in enumerate(body) if PROGRAM in line), None)
     if begin is None:  # a single tile, which asks for no number
         yield from body
         return
     yield from body[:begin]
-    yield f"{INDENT}first = {PROGRAM} % {each} * {TILES}"
-    yield f"{INDENT}for tile in tl.range(first, tl.minimum(first + {TILES}, {programs})):"
+    yield f"{INDENT}first = {PROGRAM} % {each} * {tiles}"
+    yield f"{INDENT}for tile in tl.range(first, tl.minimum(first + {tiles}, {programs})):"
     for line in body[begin:]:
         yield INDENT + line.replace(PROGRAM, "tile") if line else line
 

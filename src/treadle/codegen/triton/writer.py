@@ -89,6 +89,9 @@ class TritonWriter:
         self.under_along: frozenset[Symbol] = frozenset()
         """The loops along which they differ."""
         self.reducers: dict[int, Reducer] = {}
+        self.later: list[tuple[str, str]] = []
+        """Stores that are put off, each with its storage: behind one a compiler loads nothing, for
+        all it knows is that they may meet. Rows keep theirs in place: registers are dear there."""
         self.is_wide = self._needs_64_bits()
         self.starts = self._starts()
         self.index = TritonIndex(self.facts, self._symbol)
@@ -139,6 +142,12 @@ class TritonWriter:
         """Statements that happen once for each tile."""
         for step in steps:
             self._statement(step.stmt, step.number, step)
+        self._put_down()
+
+    def _put_down(self) -> None:
+        """Write the stores that were put off."""
+        self.lines.add(*[line for _, line in self.later])
+        self.later.clear()
 
     def _head(self, storages: Sequence[str]) -> list[str]:
         given = [f"a{k}" for k in range(len(storages))] + [
@@ -458,6 +467,8 @@ class TritonWriter:
         """An element of a buffer."""
         buffer, e = self._buffer(stmt), stmt.attr("index")
         assert isinstance(e, Expr), "a load has an index"
+        if any(storage == self.program.storage_of(buffer.name) for storage, _ in self.later):
+            self._put_down()
         loops = self.loops_of(e)
         mask = self.mask(loops)
         nothing = "0.0" if buffer.dtype.is_float else "0"
@@ -482,8 +493,13 @@ class TritonWriter:
         if mode == "plain":
             if loops - self.loops_of(e):
                 at = self._in_shape(at, loops)
-            self.lines.add(f"tl.store({at}, {value}, {mask})")
+            line = f"tl.store({at}, {value}, {mask})"
+            if len(self.body.reduce):
+                self.lines.add(line)
+            else:
+                self.later.append((self.program.storage_of(buffer.name), line))
         else:
+            self._put_down()
             at, value = self._whole_shape(at, value, loops)
             self.lines.add(f'{ATOMIC[mode]}({at}, {value}, {mask}, sem="relaxed")')
 

@@ -25,8 +25,8 @@ MOST_RECORDINGS = 8
 """So many recordings of the same steps are kept; the one not used for longest goes first."""
 MOST_SIGHTINGS = 32
 """So many addresses that were met once are remembered."""
-FEWEST_LAUNCHES = 3
-"""Fewer are launched as fast as a recording is looked up."""
+FEWEST_LAUNCHES = 1
+"""Even a single launch is started faster by the host in C, which starts recordings alone."""
 
 
 Work: TypeAlias = Callable[[RunMemory, Mapping[str, Any]], None]

@@ -3,7 +3,8 @@
 before   s = sum(x)                                     1 point, 16777216 steps: one core works
 after    p[b] = sum(x[16384*b : 16384*(b+1)]) ; s = sum(p)     1024 points, then one
 needs    more steps than a launch costs; static loops that divide; nothing that needs rows twice
-keeps    every bit up to f32: partial sums are f64, rounded once. Sums of f64 stay in one stage
+keeps    every bit up to f32: partial sums are f64, rounded once. Sums of f64 stay in one stage;
+         so does what programs of a GPU will share out by themselves (schedule-loops)
 
 The reverse where one stage has enough points, or is too small for its cores to matter: the second
 stage reduces by itself and the first is left to drop-dead-ops.
@@ -27,6 +28,8 @@ from treadle.ir.program import Loop, Operation, Program
 from treadle.ir.reduced import reduced_once
 from treadle.ir.types import DType
 from treadle.ir.typing import infer_types
+from treadle.kernel.choose_gpu import BUSY_PROGRAMS, COLUMNS
+from treadle.kernel.cooperate import shares_out
 from treadle.schedule.one_stage import as_one_stage
 from treadle.schedule.policy import Policy, policy_of
 from treadle.schedule.two_stages import SPLITTABLE, Cut, Splitter, cuts
@@ -139,11 +142,23 @@ def _reduces(op: Operation) -> bool:
     return isinstance(op, Loop) and len(op.body.reduce) > 0
 
 
+def _stays_whole(op: Loop, program: Program, policy: Policy) -> bool:
+    """Whether somebody else sees to it that all cores work: threads, or schedule-loops.
+
+    Programs of a GPU share a kernel out themselves where sums may be added in any order, in f32.
+    """
+    if policy.split == "always":
+        return False
+    if op.device.startswith("cpu"):
+        return True
+    shared = program.numerics.reassociation and program.numerics.accumulation != "exact"
+    return shared and shares_out(op.body, COLUMNS, BUSY_PROGRAMS // 4)
+
+
 def _split(program: Program, ctx: Ctx, policy: Policy) -> Program:
     ops: list[Operation] = []
     for op in program.ops:
-        on_cpu = op.device.startswith("cpu")
-        if not isinstance(op, Loop) or not _reduces(op) or (on_cpu and policy.split != "always"):
+        if not isinstance(op, Loop) or not _reduces(op) or _stays_whole(op, program, policy):
             ops.append(op)
             continue
         c = SplitCandidate(op, program, policy, ctx.cost)
