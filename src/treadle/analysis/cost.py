@@ -2,6 +2,8 @@
 
     time = max(bytes / bandwidth, work / peak) + launch
 
+Kernels whose loops are bound to a GPU are looked at more closely (`gpu_time`).
+
 The numbers come from `devices`; a calibration file replaces those it names. The model is
 deterministic and asks nothing of the machine it runs on, so decisions can be reproduced.
 """
@@ -16,6 +18,7 @@ from typing import TypeGuard
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import dependences
 from treadle.analysis.devices import DEVICES, Device, read_calibration
+from treadle.analysis.gpu_time import scheduled_ns
 from treadle.analysis.inplace import boundary
 from treadle.core.errors import UsageError
 from treadle.core.options import Options
@@ -349,7 +352,11 @@ class Roofline:
         assert isinstance(op, Operation)
         if isinstance(op, Wait | MultiOutput | Nop):
             return 0.0
-        device, work = self.device_of(op), work_of(self.program, op)
+        device = self.device_of(op)
+        if isinstance(op, Kernel) and not op.device.startswith("cpu") and _is_scheduled(op):
+            parts = [(m, work_of(self.program, m).bytes) for m in op.members if isinstance(m, Nest)]
+            return scheduled_ns(parts, device, op.shape == "foreach")
+        work = work_of(self.program, op)
         memory = work.bytes / device.gigabytes_per_second
         arithmetic = work.flops / self.peak_gflops(op)
         return max(memory, arithmetic) + device.launch_ns
@@ -373,6 +380,11 @@ def cost_model(program: Program, options: Options) -> Roofline:
         notes = suggestion_notes(accelerator, sorted(table), "targets")
         raise UsageError(f"unknown target '{accelerator}'", code="OPT002", notes=notes)
     return Roofline(program, table=table, accelerator=accelerator)
+
+
+def _is_scheduled(op: Kernel) -> bool:
+    """Whether all of a kernel is nests whose loops have been bound to a machine."""
+    return all(isinstance(m, Nest) and (m.schedule or not len(m.body.space)) for m in op.members)
 
 
 def _is_matrix(op: Operation) -> bool:

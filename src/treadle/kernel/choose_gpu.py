@@ -4,7 +4,7 @@
                 fewer if the device would not be busy
     transposed  a square tile, so that both ways of walking read whole lines
     rows        whole rows in registers if they fit, else tiles that follow each other in a loop
-    columns     a tile of columns, rows in a loop
+    columns     a tile of columns, more of them if there are few rows; rows in a loop
     in chunks   rows one after the other, whole, with what they add up for columns in registers
 
 All other loops are the grid's.
@@ -237,7 +237,11 @@ class _GpuChoice:
         yield Tune("warps", max(4, min(16, self._power(r) // 1024)))
 
     def _columns(self, v: Symbol, r: Symbol) -> Iterator[Step]:
-        columns, rows = min(COLUMNS, self._power(v)), min(ROWS, self._power(r))
+        rows = min(ROWS, self._power(r))
+        columns = min(max(COLUMNS, COLUMNS * ROWS // rows // 2), self._power(v))
+        others = hint(self.body.domain.numel) // max(hint(self.extents[v]), 1)
+        while columns > COLUMNS and -(-hint(self.extents[v]) // columns) * others < BUSY_PROGRAMS:
+            columns //= 2  # few steps leave room for more columns, if the device stays busy
         steps = list(self._tiled({v: max(columns, 2)}, last=v))
         yield from [s for s in steps if isinstance(s, Split)]
         yield Split(r.name, max(rows, 2))
