@@ -41,8 +41,16 @@ MARK = 77_777
 """Bytes of an allocation that nothing else makes: it stands before and behind every run."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "modelled": {"comm": "model"},
+    "in_graph_again": {"regather": "always"},
     "in_graph_bucketed": {"comm": "model", "bucket": 4096, "check": 2},
 }
+
+
+def options_of(case: str, rank: int) -> dict[str, Any]:
+    """The options of a case; those that ranks need not share are other ones on each."""
+    if case == "in_graph_limited":
+        return {"memory_limit": 45_000 - 5_000 * rank}
+    return OPTIONS.get(case, {})
 
 
 def backend(built: list[Built], **options: Any) -> Any:
@@ -335,7 +343,7 @@ def trained(case: str, rank: int, world: int) -> dict[str, Any]:
     data = [torch.randn(4, TOKENS, WIDTH) for _ in range(STEPS)]
     built: list[Built] = []
     watched = Watched()
-    run = torch.compile(compiled, backend=backend(built, **OPTIONS.get(case, {})))
+    run = torch.compile(compiled, backend=backend(built, **options_of(case, rank)))
     expected, found = Steps().train(eager, eager, data), Steps()
     found.train(compiled, run, data[:2])
     measured = [watched.peaks(partial(found.train, compiled, run, [x])) for x in data[2:]]

@@ -71,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in-flight", metavar="BYTES", help="messages under way at once, with --comm model"
     )
+    parser.add_argument(
+        "--prefetch",
+        type=int,
+        metavar="N",
+        help="kernels between a collective and its wait at most, with --comm model",
+    )
     parser.add_argument("--trace", metavar="OUT", help="write lanes before and after as a trace")
     parser.add_argument(
         "--accounting",

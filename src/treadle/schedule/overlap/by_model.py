@@ -49,7 +49,8 @@ def overlap_of(
 ) -> FoundOverlap:
     """The order found for a program on a machine, within the memory that the context allows."""
     steps, budget = steps_of(program, ctx.options), budget_of(program, ctx)
-    limits = Limits(in_flight=ctx.options.in_flight, exact=ctx.options.comm == "exact")
+    asked = ctx.options
+    limits = Limits(in_flight=asked.in_flight, prefetch=asked.prefetch, exact=asked.comm == "exact")
     return find_overlap(machine.tasks(program), steps, budget, limits, thorough=thorough)
 
 
