@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from browser import Chromium, chromium_path
 from page_tools import command, data_of, in_browser, seed, walked
 
 from treadle.ir.build import ProgramBuilder
@@ -262,6 +264,21 @@ def test_ten_thousand_operations_are_shown(tmp_path: Path) -> None:
     opened = in_browser(out, "op9999")
     assert opened["errors"] == []
     assert opened["ready_ms"] < 6000
+
+
+def test_in_the_frame_of_a_notebook_links_stay_inside_the_page(tmp_path: Path, demo: Path) -> None:
+    if chromium_path() is None:
+        pytest.skip("no Chromium: the page was not opened in a browser")
+    out, notebook = tmp_path / "out.html", tmp_path / "notebook.html"
+    report(demo, out, "--only")
+    inside = html.escape(out.read_text(), quote=True)
+    notebook.write_text(f'<main><h2>notebook</h2></main><iframe srcdoc="{inside}"></iframe>')
+    with Chromium() as browser:
+        tab = browser.open(notebook)
+        frame = "document.querySelector('iframe').contentDocument"
+        tab.wait(f"{frame}.querySelector('nav a[data-view=memory]')")
+        tab.evaluate(f"{frame}.querySelector('nav a[data-view=memory]').click()")
+        tab.wait(f"{frame}.querySelector('main h2').textContent.startsWith('Memory')")
 
 
 @pytest.mark.parametrize(
