@@ -28,7 +28,6 @@ from treadle.frontends.torch.lowering import collectives
 from treadle.ir.program import Collective, Wait
 from treadle.runtime.hosts.torch_cpu import Runner
 from treadle.runtime.launch_plan import CallStep, WaitStep
-from treadle.schedule.passes.order_collectives import exposed_flights
 
 STEPS = 5
 PROBES = 20
@@ -397,9 +396,20 @@ def main(words: list[str]) -> None:
 
 
 def _covered(built: Built) -> int:
-    """How many collectives have work between their start and their wait."""
+    """How many collectives have work between their start and the first wait for them."""
     program = built.scheduled.program
-    return sum(isinstance(op, Collective) for op in program.ops) - exposed_flights(program)
+    begun: dict[str, tuple[str, int]] = {}
+    covered: dict[str, bool] = {}
+    work = 0
+    for op in program.ops:
+        if isinstance(op, Collective):
+            begun.update({program.storage_of(name): (op.name, work) for name in op.writes})
+        elif isinstance(op, Wait):
+            name, before = begun.get(program.storage_of(op.buffer), ("", work))
+            covered.setdefault(name, work > before)
+        else:
+            work += 1
+    return sum(covered.values())
 
 
 def _own(tensor: Any) -> Any:
