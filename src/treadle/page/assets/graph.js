@@ -1,7 +1,7 @@
 // The graph of launches. Near one launch: boxes with their operations, an SVG that can be walked by keys.
 // All of them: a canvas to pan and zoom, for programs of any size.
 
-const MOST_BOXES = 90;
+const MOST_BOXES = 90, FEW_BOXES = 10;
 const BOX_KINDS = {userkernel: "user's kernel", extern: 'call', foreach: 'combined'};
 
 views.set('graph', {title: 'Graph', shown: () => Boolean(data.edges), draw: graphView});
@@ -9,7 +9,7 @@ views.set('graph', {title: 'Graph', shown: () => Boolean(data.edges), draw: grap
 function graphView(words) {
   const whole = words.all === '1';
   const name = kernelOf.has(words.near) ? data.kernels[kernelOf.get(words.near)].name : heaviest();
-  const depth = Math.max(1, Math.min(6, Number(words.depth) || 2));
+  const depth = Math.max(1, Math.min(6, Number(words.depth) || (kernelOf.has(name) ? enough(kernelOf.get(name)) : 2)));
   const go = change => { location.hash = address('graph', {near: name, depth, all: whole ? '1' : '', ...change}); };
   const bar = h('div', {class: 'bar'},
     h('button', {type: 'button', 'aria-pressed': String(!whole), onclick: () => go({all: ''})}, 'near one launch'),
@@ -24,8 +24,20 @@ function graphView(words) {
 
 function heaviest() {
   let best = 0;
-  data.kernels.forEach((row, k) => { if (row.predicted_us > data.kernels[best].predicted_us) best = k; });
+  // Where all take alike, the one with most others around it.
+  const around = k => into[k].length + outOf[k].length;
+  data.kernels.forEach((row, k) => {
+    const more = row.predicted_us - data.kernels[best].predicted_us;
+    if (more > 1e-9 || (Math.abs(more) <= 1e-9 && around(k) > around(best))) best = k;
+  });
   return data.kernels.length ? data.kernels[best].name : '';
+}
+
+// As many steps away as it takes to see something.
+function enough(middle) {
+  let depth = 2;
+  while (depth < 3 && near(middle, depth).size < FEW_BOXES) depth += 1;
+  return depth;
 }
 
 // How many steps up (negative) or down each launch near `middle` is.
@@ -102,7 +114,7 @@ function nearGraph(middle, depth) {
   const frame = h('div', {class: 'frame'}, picture);
   // As much of it as can still be read, the launch itself in the middle.
   requestAnimationFrame(() => {
-    if (frame.clientWidth) zoomed(Math.max(0.7, Math.min(1, frame.clientWidth / wide)));
+    if (frame.clientWidth) zoomed(Math.max(0.75, Math.min(1, frame.clientWidth / wide)));
     frame.scrollLeft = (spots.get(middle).x + width / 2) * zoom - frame.clientWidth / 2;
   });
   const rows = [...into[middle].map(([k, names]) => ['reads from', k, names]), ...outOf[middle].map(([k, names]) => ['read by', k, names])];
