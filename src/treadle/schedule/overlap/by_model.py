@@ -49,8 +49,9 @@ def overlap_of(
 ) -> FoundOverlap:
     """The order found for a program on a machine, within the memory that the context allows."""
     steps, budget = steps_of(program, ctx.options), budget_of(program, ctx)
-    asked = ctx.options
-    limits = Limits(in_flight=asked.in_flight, prefetch=asked.prefetch, exact=asked.comm == "exact")
+    options = ctx.options
+    is_exact = options.comm == "exact"
+    limits = Limits(in_flight=options.in_flight, prefetch=options.prefetch, exact=is_exact)
     return find_overlap(machine.tasks(program), steps, budget, limits, thorough=thorough)
 
 
