@@ -24,8 +24,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -36,6 +36,15 @@ import numpy as np
 # column vector, ("j",) that of this column of a row vector.
 
 
+def binary(kind: str) -> Callable[[Value, Value | float], Value]:
+    """What `x + y` means for values: a node with both below it; a number is a value, too."""
+
+    def made(x: Value, y: Value | float) -> Value:
+        return Value(kind, (x, y if isinstance(y, Value) else Value("number", (), float(y))))
+
+    return made
+
+
 @dataclass(frozen=True)
 class Value:
     """A node of an expression: `Value("add", (x, y))`, `Value("load", (), ("x", ("i", "j")))`."""
@@ -44,37 +53,17 @@ class Value:
     args: tuple[Value, ...] = ()
     data: object = None
 
-    def __add__(self, other: Value | float) -> Value:
-        return Value("add", (self, as_value(other)))
+    __add__, __sub__, __mul__, __truediv__ = map(binary, ("add", "sub", "mul", "div"))
 
-    def __sub__(self, other: Value | float) -> Value:
-        return Value("sub", (self, as_value(other)))
-
-    def __mul__(self, other: Value | float) -> Value:
-        return Value("mul", (self, as_value(other)))
-
-    def __truediv__(self, other: Value | float) -> Value:
-        return Value("div", (self, as_value(other)))
-
-
-def as_value(x: Value | float) -> Value:
-    """A number is a constant value."""
-    return x if isinstance(x, Value) else Value("number", (), float(x))
+    @property
+    def loads(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Every load in the expression, from left to right."""
+        return [self.data] if self.kind == "load" else [x for arg in self.args for x in arg.loads]
 
 
 def load(buffer: str, *index: str) -> Value:
     """An element of a buffer."""
     return Value("load", (), (buffer, index))
-
-
-def exp(x: Value) -> Value:
-    """The exponential."""
-    return Value("exp", (x,))
-
-
-def rsqrt(x: Value) -> Value:
-    """One over the square root."""
-    return Value("rsqrt", (x,))
 
 
 @dataclass(frozen=True)
@@ -91,16 +80,9 @@ class Loop:
     reduce: str | None = None  # "sum" or "max", over j
 
     @property
-    def loads(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Every load in the value."""
-        return loads_in(self.value)
-
-
-def loads_in(value: Value) -> list[tuple[str, tuple[str, ...]]]:
-    """The loads of an expression, from left to right."""
-    if value.kind == "load":
-        return [value.data]
-    return [found for arg in value.args for found in loads_in(arg)]
+    def reads(self) -> set[str]:
+        """The buffers that it loads from."""
+        return {buffer for buffer, _ in self.value.loads}
 
 
 @dataclass(frozen=True)
@@ -114,31 +96,21 @@ class Program:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
-    def extent(self, axis: str) -> int:
-        """How long an axis is."""
-        return self.rows if axis == "i" else self.columns
-
-    def numel(self, buffer: str) -> int:
-        """How many elements a buffer has."""
-        return int(np.prod([self.extent(axis) for axis in self.shapes[buffer]]))
+    def shape(self, buffer: str) -> list[int]:
+        """How many rows and columns a buffer has."""
+        return [self.rows if axis == "i" else self.columns for axis in self.shapes[buffer]]
 
     def bytes(self, buffer: str) -> int:
         """How many bytes it takes."""
-        return 4 * self.numel(buffer)
+        return 4 * int(np.prod(self.shape(buffer)))
 
 
 # -------------------------------------------------------------------------------- 2. meaning
 #
 # The interpreter is the definition: slow, obvious, and everything else is compared with it.
 
-NUMPY = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "exp": np.exp,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-}
+NUMPY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "exp": np.exp}
+NUMPY["rsqrt"] = lambda x: 1.0 / np.sqrt(x)
 
 
 def interpret(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -173,18 +145,14 @@ def interpret(program: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.n
 
 def dependences(loops: tuple[Loop, ...]) -> set[tuple[int, int]]:
     """(a, b): loop number b must run after loop number a."""
-    found = set()
-    for b, second in enumerate(loops):
-        reads = {buffer for buffer, _ in second.loads}
-        for a, first in enumerate(loops[:b]):
-            read_before = {buffer for buffer, _ in first.loads}
-            if (
-                first.target in reads  # read after write
-                or second.target in read_before  # write after read
-                or second.target == first.target  # write after write
-            ):
-                found.add((a, b))
-    return found
+    return {
+        (a, b)
+        for b, second in enumerate(loops)
+        for a, first in enumerate(loops[:b])
+        if first.target in second.reads  # read after write
+        or second.target in first.reads  # write after read
+        or second.target == first.target  # write after write
+    }
 
 
 # --------------------------------------------------------------------------------- 4. fusion
@@ -203,9 +171,6 @@ class Verdict:
     facts: dict[str, object] = field(default_factory=dict)
 
 
-YES = Verdict(True)
-
-
 @dataclass(frozen=True)
 class Kernel:
     """Loops that run as one, in order, by their numbers in the program."""
@@ -216,40 +181,25 @@ class Kernel:
 def touched(program: Program, kernel: Kernel) -> set[str]:
     """Every buffer that a kernel reads or writes."""
     loops = [program.loops[k] for k in kernel.loops]
-    return {name for loop in loops for name in (loop.target, *[b for b, _ in loop.loads])}
+    return {name for loop in loops for name in (loop.target, *loop.reads)}
 
 
 def internal(program: Program, kernel: Kernel) -> set[str]:
     """Buffers that are made and used up inside a kernel: they need no memory."""
-    mine = set(kernel.loops)
-    found = set()
-    for name in {program.loops[k].target for k in kernel.loops} - set(program.inputs):
-        users = [
-            k
-            for k, loop in enumerate(program.loops)
-            if name == loop.target or name in [b for b, _ in loop.loads]
-        ]
-        if name not in program.outputs and set(users) <= mine:
-            found.add(name)
-    return found
+    made = {program.loops[k].target for k in kernel.loops}
+    rest = Kernel(tuple(k for k in range(len(program.loops)) if k not in kernel.loops))
+    return made - touched(program, rest) - {*program.inputs, *program.outputs}
 
 
 def traffic(program: Program, kernel: Kernel) -> int:
     """Bytes that a kernel moves: what it touches, each buffer once a way, internal ones not."""
-    loops = [program.loops[k] for k in kernel.loops]
-    inside = internal(program, kernel)
-    made: set[str] = set()
-    total = 0
     read: set[str] = set()
-    for loop in loops:
-        for name, _ in loop.loads:
-            if name not in inside | made | read:
-                read.add(name)
-                total += program.bytes(name)
-        if loop.target not in inside | made:
-            total += program.bytes(loop.target)
+    made: set[str] = set()
+    for loop in [program.loops[k] for k in kernel.loops]:
+        read |= loop.reads - made  # what was made here is still at hand
         made.add(loop.target)
-    return total
+    inside = internal(program, kernel)
+    return sum(program.bytes(name) for name in (*(read - inside), *(made - inside)))
 
 
 def reads_its_own_row(program: Program, one: Kernel, other: Kernel) -> Verdict:
@@ -257,23 +207,24 @@ def reads_its_own_row(program: Program, one: Kernel, other: Kernel) -> Verdict:
     for a, b in ((one, other), (other, one)):
         written = {program.loops[k].target for k in a.loops}
         for k in b.loops:
-            for name, index in program.loops[k].loads:
+            for name, index in program.loops[k].value.loads:
                 if name in written and index[0] != "i":
                     return Verdict(False, "ACROSS ROWS", {"buffer": name, "index": index})
-    return YES
+    return Verdict(True)
 
 
 def closes_no_cycle(program: Program, one: Kernel, other: Kernel, kernels: list[Kernel]) -> Verdict:
     """Nothing outside may have to run between the two."""
     mine = set(one.loops) | set(other.loops)
-    after = {b for a, b in reachable(program) if a in mine and b not in mine}
-    before = {a for a, b in reachable(program) if b in mine and a not in mine}
+    paths = reachable(program)
+    after = {b for a, b in paths if a in mine} - mine
+    before = {a for a, b in paths if b in mine} - mine
     # A kernel is all or nothing: who must follow a part of it must follow all of it.
     for kernel in kernels:
         members = set(kernel.loops)
         if members & after and members & before:
             return Verdict(False, "CYCLE", {"through": [program.loops[k].name for k in members]})
-    return YES
+    return Verdict(True)
 
 
 def reachable(program: Program) -> set[tuple[int, int]]:
@@ -303,13 +254,14 @@ def fuse(program: Program) -> tuple[list[Kernel], list[tuple[str, str, Verdict]]
             return kernels, journal
         saved, one, other, joined = max(pairs, key=lambda row: (row[0], [-k for k in row[3].loops]))
         rest = [k for k in kernels if k not in (one, other)]
-        verdict = reads_its_own_row(program, one, other)
+        answers = (
+            reads_its_own_row(program, one, other),
+            closes_no_cycle(program, one, other, rest),
+            Verdict(saved > 0, "YES" if saved > 0 else "NOTHING SAVED", {"bytes": saved}),
+        )
+        # The first no counts; the last answer says what a yes is worth.
+        verdict = next((answer for answer in answers if not answer.ok), answers[-1])
         if verdict.ok:
-            verdict = closes_no_cycle(program, one, other, rest)
-        if verdict.ok and saved <= 0:
-            verdict = Verdict(False, "NOTHING SAVED", {"bytes": saved})
-        if verdict.ok:
-            verdict = Verdict(True, "YES", {"bytes": saved})
             kernels = sorted([*rest, joined], key=lambda k: k.loops)
         else:
             refused.add((one, other))
@@ -330,15 +282,16 @@ def name_of(program: Program, kernel: Kernel) -> str:
 def order(program: Program, kernels: list[Kernel]) -> list[Kernel]:
     """The kernels in an order that keeps every dependence."""
     pairs = dependences(program.loops)
-    left, done, found = list(kernels), set(), []
+    left, found = list(kernels), []
     while left:
+        waiting = {k for kernel in left for k in kernel.loops}
         ready = [
-            k for k in left if all(a in done or a in k.loops for a, b in pairs if b in k.loops)
+            kernel
+            for kernel in left
+            if not any(b in kernel.loops and a in waiting - {*kernel.loops} for a, b in pairs)
         ]
-        best = min(ready, key=lambda k: (live_after(program, [*found, k], left), k.loops))
-        left.remove(best)
-        found.append(best)
-        done |= set(best.loops)
+        found.append(min(ready, key=lambda k: (live_after(program, [*found, k], left), k.loops)))
+        left.remove(found[-1])
     return found
 
 
@@ -393,13 +346,12 @@ def place(blocks: list[Block]) -> dict[str, int]:
     for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
         beside = [b for b in placed if b.first <= block.last and block.first <= b.last]
         taken = sorted((offsets[b.name], offsets[b.name] + b.size) for b in beside)
-        edges = [(0, 0), *taken, (1 << 62, 1 << 62)]
-        at, best = 0, None
-        for (_, end), (start, _) in pairwise(edges):
+        at = 0
+        for start, end in taken:
+            if start - at >= block.size:
+                break
             at = max(at, end)
-            if start - at >= block.size and best is None:
-                best = at
-        offsets[block.name] = best if best is not None else at
+        offsets[block.name] = at
         placed.append(block)
     return offsets
 
@@ -489,17 +441,14 @@ def unit_text(program: Program, kernels: list[Kernel], offsets: dict[str, int]) 
 def compile_c(text: str) -> ctypes.CDLL:
     """The text as a loaded library."""
     compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
-    if compiler is None:
-        raise RuntimeError("no C compiler was found")
-    folder = tempfile.mkdtemp()
-    source, library = os.path.join(folder, "unit.c"), os.path.join(folder, "unit.so")
-    with open(source, "w") as file:
-        file.write(text)
+    assert compiler, "no C compiler was found"
     flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, source, "-o", library, "-lm"], check=True)
-    loaded = ctypes.CDLL(library)
-    shutil.rmtree(folder)  # it stays mapped
-    return loaded
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = os.path.join(folder, "unit.c"), os.path.join(folder, "unit.so")
+        with open(source, "w") as file:
+            file.write(text)
+        subprocess.run([compiler, *flags, source, "-o", library, "-lm"], check=True)
+        return ctypes.CDLL(library)  # it stays mapped when its file is gone
 
 
 # ------------------------------------------------------------------------------ all together
@@ -525,9 +474,7 @@ class Compiled:
     def __call__(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         p = self.program
         arrays = {n: np.array(inputs[n], np.float32) for n in p.inputs}
-        for name in p.outputs:
-            if name not in arrays:
-                arrays[name] = np.empty([p.extent(a) for a in p.shapes[name]], np.float32)
+        arrays |= {n: np.empty(p.shape(n), np.float32) for n in p.outputs if n not in arrays}
         pointers = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays.values()])
         arena = np.empty(max(1, self.arena_bytes), np.uint8)
         self.library.run(pointers, ctypes.c_void_p(arena.ctypes.data))
@@ -552,10 +499,12 @@ def example(rows: int = 64, columns: int = 256) -> Program:
     probs, far = load("probs", "i", "j"), load("far", "i", "j")
     loops = (
         Loop("square", "squares", ("i",), x * x, "sum"),
-        Loop("scale", "scale", ("i",), rsqrt(load("squares", "i") * (1 / columns) + 1e-5)),
+        Loop(
+            "scale", "scale", ("i",), Value("rsqrt", (load("squares", "i") * (1 / columns) + 1e-5,))
+        ),
         Loop("norm", "normed", ("i", "j"), x * load("scale", "i") * w),
         Loop("top", "highest", ("i",), normed, "max"),
-        Loop("shift", "shifted", ("i", "j"), exp(normed - load("highest", "i"))),
+        Loop("shift", "shifted", ("i", "j"), Value("exp", (normed - load("highest", "i"),))),
         Loop("total", "totals", ("i",), shifted, "sum"),
         Loop("divide", "probs", ("i", "j"), shifted / load("totals", "i")),
         # Reads the sums of all rows at every row: this cannot be in the walk that makes them.
@@ -580,10 +529,7 @@ def main() -> int:
     bound = lower_bound(compiled.blocks)
     print(f"arena: {compiled.arena_bytes:,} bytes, no plan is below {bound:,}")
     random = np.random.default_rng(0)
-    inputs = {
-        name: random.standard_normal([program.extent(a) for a in program.shapes[name]])
-        for name in program.inputs
-    }
+    inputs = {name: random.standard_normal(program.shape(name)) for name in program.inputs}
     wanted, found = interpret(program, inputs), compiled(inputs)
     worst = max(float(np.abs(found[n] - wanted[n]).max()) for n in program.outputs)
     print(f"largest difference to the interpreter: {worst:.1e}")

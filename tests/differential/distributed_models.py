@@ -99,8 +99,9 @@ def shard_in_graph(model: nn.Module, world: int) -> nn.Module:
 def parallel_transformer(case: str, world: int) -> Any:
     """A transformer spread over ranks as the case says."""
     torch.manual_seed(0)
-    # What is sent together is found by many passes: one layer has enough of it.
-    model: Any = Transformer(1 if case == "in_graph_bucketed" else LAYERS)
+    # What is sent together or again is found by many passes: one layer has enough of it.
+    is_short = case in ("in_graph_bucketed", "in_graph_again", "in_graph_limited")
+    model: Any = Transformer(1 if is_short else LAYERS)
     if case == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     if case.startswith("in_graph"):

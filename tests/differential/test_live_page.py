@@ -41,6 +41,7 @@ def test_a_page_of_a_call_says_what_explain_says(tmp_path: Path) -> None:
         assert f"{said.memory.peak_bytes:,} B at once" in shown["notes"][0]
         assert all(row["lines"] for row in shown["kernels"] if row["kind"] == "loop")
     assert "srcdoc=" in made._repr_html_()
+    assert len(repr(made)) < 200  # notebooks keep it beside the page
     assert str(made).endswith("model.html: 2 graphs")
 
 

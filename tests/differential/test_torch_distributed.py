@@ -67,9 +67,7 @@ def test_two_ranks_train_as_in_eager_mode(case: str, job: Job) -> None:
             assert len(scatters) == 3
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param("in_graph", marks=pytest.mark.slow), "in_graph_bucketed"]
-)
+@pytest.mark.parametrize("case", [only_if_asked("in_graph"), "in_graph_bucketed"])
 def test_parameters_in_shards_are_gathered_and_reduced_inside_the_graph(
     case: str, job: Job
 ) -> None:
@@ -85,6 +83,20 @@ def test_parameters_in_shards_are_gathered_and_reduced_inside_the_graph(
         assert said["waits"] == (32 if case == "in_graph_bucketed" else 64)
         assert said["between"] > 0  # work runs while they are under way
         assert (len(plain) < said["waits"]) == (case == "in_graph_bucketed")
+
+
+@pytest.mark.parametrize("case", [only_if_asked("in_graph_again"), "in_graph_limited"])
+def test_weights_are_gathered_again_in_the_backward_alike_on_all_ranks(case: str, job: Job) -> None:
+    """If asked, or where memory is short: ranks have other limits, and must do the same."""
+    ranks = job(case)
+    for said in ranks:
+        assert_as_in_eager(said)
+        assert said["graphs"] == 2
+        gathers = [t for t in said["collectives"] if "all_gather" in t]
+        scatters = [t for t in said["collectives"] if "reduce_scatter" in t]
+        assert len(gathers) > len(scatters) == 16
+        assert said["held"][0] < 39_296  # what the forward holds if it keeps all that it gathers
+    assert ranks[0]["collectives"] == ranks[1]["collectives"]
 
 
 @pytest.mark.slow

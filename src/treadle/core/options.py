@@ -106,6 +106,13 @@ class Options:
         ByteCount(1),
         "TREADLE_MEMORY_LIMIT",
     )
+    regather: str = _option(
+        "auto",
+        "whether the backward gathers weights in shards again instead of keeping them whole: auto"
+        " as far as `memory_limit` takes it, never, always",
+        OneOf("auto", "never", "always"),
+        "TREADLE_REGATHER",
+    )
     numerics: str = _option(
         "torch",
         "how exact a graph of torch's is computed: torch as torch promises it, exact as the"
@@ -179,6 +186,13 @@ class Options:
         " at least; unset: as many as memory holds",
         ByteCount(1),
         "TREADLE_IN_FLIGHT",
+    )
+    prefetch: int | None = _option(
+        None,
+        "kernels that may run between the start of a collective and its wait, for orders by model;"
+        " unset: as many as pay and memory allows",
+        WholeNumber(0),
+        "TREADLE_PREFETCH",
     )
     host: str = _option(
         "auto",

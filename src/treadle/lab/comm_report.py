@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.comm.bounds import MakespanBound, bound_of
 from treadle.analysis.comm.machine import CommMachine
-from treadle.analysis.comm.simulate import Run, most_in_flight, simulate, what_limits
+from treadle.analysis.comm.simulate import (
+    Run,
+    longest_flight,
+    most_in_flight,
+    simulate,
+    what_limits,
+)
 from treadle.analysis.comm.tasks import TaskKind
 from treadle.analysis.liveness import Liveness
 from treadle.ir.program import Collective, Program
@@ -42,6 +48,7 @@ class CommFigures:
             "comm_latency_us": round(sum(t.latency_us for t in sent), 3),
             "collectives": len(sent),
             "in_flight_bytes": most_in_flight(self.run.graph, self.run.order),
+            "in_flight_kernels": longest_flight(self.run.graph, self.run.order),
             "bound_us": round(self.bound.us, 3),
             "bound_by": self.bound.by,
             "overlap": round(self.run.overlap(self.bound.us), 4),
@@ -79,7 +86,7 @@ def comm_lines(data: Mapping[str, object], words: list[str]) -> Iterator[str]:
     """The same for people."""
     columns = [data[word] for word in words]
     keys = ("makespan_us", "exposed_comm_us", "compute_us", "comm_us", "collectives",
-            "in_flight_bytes", "bound_us", "overlap")  # fmt: skip
+            "in_flight_bytes", "in_flight_kernels", "bound_us", "overlap")  # fmt: skip
     rows = [(key, *[c[key] for c in columns]) for key in keys]  # type: ignore[index]
     yield f"communication on {data['hardware']}, {data['world']} ranks:"
     yield from table(rows, ("", *words))

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         from treadle.frontends.torch.demo.measure import demo_page
 
-        demo_page(sizes, args.out)
+        demo_page(sizes, args.out, threads=args.threads)
         data["page"] = args.out
         lines.append(f"wrote {args.out}")
     emit(args.json, data, lines)

@@ -57,6 +57,8 @@ def message_changes(args: argparse.Namespace) -> dict[str, object]:
         changes["bucket"] = "auto" if is_auto else _bytes_given("--bucket", args.bucket, "auto or ")
     if args.in_flight:
         changes["in_flight"] = _bytes_given("--in-flight", args.in_flight)
+    if args.prefetch is not None:
+        changes["prefetch"] = args.prefetch
     return changes
 
 

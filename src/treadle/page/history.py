@@ -7,35 +7,61 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from treadle.analysis.accounting import figures
+from treadle.analysis.accounting import Accounting, figures
 from treadle.core.journal import Journal
 from treadle.ir.program import Program
 from treadle.page.kernels import operations_of
-from treadle.page.story import ScheduleStory
+from treadle.page.story import PassRecord, ScheduleStory
 
 FIGURES = ("kernels", "bytes_moved", "peak_bytes")
 """What is counted after each pass that changed something."""
+CHANGES = ("fused", "split", "dropped", "added", "rewritten", "moved", "remade")
+NOTED = ("about", "changes", "figures")
+"""What a journal may say of a pass besides its event."""
 
 
 def pass_list(journal: Journal) -> list[dict[str, Any]]:
-    """The passes that a journal tells of, with how many operations there were on both sides."""
-    return [
-        {
-            "number": number,
-            "name": e["name"],
-            "about": "",
-            "changed": e["changed"],
-            "seconds": e.get("seconds", 0.0),
-            "ops": [e.get("ops_before"), e.get("ops_after")],
-        }
-        for number, e in enumerate(journal.events("pass"), 1)
-    ]
+    """The passes that a journal tells of, with what it noted of each (`note_passes`)."""
+    noted = {e["of_pass"]: e for e in journal.events("note") if isinstance(e.get("of_pass"), int)}
+    rows = []
+    for number, e in enumerate(journal.events("pass"), 1):
+        row = {"number": number, "name": e["name"], "about": "", "changed": e["changed"]}
+        row |= {"seconds": e.get("seconds", 0.0)}
+        row |= {"ops": [e.get("ops_before"), e.get("ops_after")]}
+        told = noted.get(number, {})
+        rows.append(row | {key: told[key] for key in NOTED if _is_as_noted(key, told.get(key))})
+    return rows
+
+
+def _is_as_noted(key: str, told: object) -> bool:
+    """Whether a journal, which may be anybody's, says of a pass what `note_passes` writes."""
+    if key == "about":
+        return isinstance(told, str)
+    needed = FIGURES if key == "figures" else CHANGES
+    return isinstance(told, dict) and all(name in told for name in needed)
+
+
+def note_passes(journal: Journal, passes: Sequence[PassRecord], accounting: Accounting) -> None:
+    """Add to a journal what each of its passes changed, for a page that is made from it alone."""
+    for number, record in enumerate(passes, 1):
+        said = {"about": record.summary, **_what_changed(record, accounting)}
+        journal.emit("note", text=f"pass {number}, {record.name}", of_pass=number, **said)
+
+
+def _what_changed(record: PassRecord, accounting: Accounting) -> dict[str, Any]:
+    if not record.changed:
+        return {}
+    counted = asdict(figures(record.after, accounting))
+    return {
+        "changes": changes(record.before, record.after),
+        "figures": {name: counted[name] for name in FIGURES},
+    }
 
 
 def pass_rows(story: ScheduleStory) -> list[dict[str, Any]]:
     """One row for each pass that ran: what it changed, how long it took, the figures after it.
 
-    A story that was read from a journal knows no program between passes: their rows are shorter.
+    A story from a journal knows no program between passes: its rows are those of the journal.
     """
     if not story.passes:
         return pass_list(story.ctx.journal)
@@ -44,11 +70,7 @@ def pass_rows(story: ScheduleStory) -> list[dict[str, Any]]:
     for number, (record, event) in enumerate(zip(story.passes, events, strict=True), 1):
         row: dict[str, Any] = {"number": number, "name": record.name, "about": record.summary}
         row |= {"changed": record.changed, "seconds": event["seconds"]}
-        if record.changed:
-            counted = asdict(figures(record.after, story.accounting))
-            row["changes"] = changes(record.before, record.after)
-            row["figures"] = {name: counted[name] for name in FIGURES}
-        rows.append(row)
+        rows.append(row | _what_changed(record, story.accounting))
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from treadle.analysis.accounting import LAUNCHLESS
@@ -16,21 +17,29 @@ from treadle.codegen.lower import lower
 from treadle.codegen.names import Names
 from treadle.codegen.triton.writer import TritonWriter
 from treadle.core.errors import TreadleError
+from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.effects import effects, runs
+from treadle.ir.numerics import EXACT, TORCH_ON_GPU
 from treadle.ir.program import Kernel, Nest, Operation, Program
 from treadle.ir.text_print import show_operation
 from treadle.page.story import ScheduleStory
+from treadle.schedule.passes import KERNELS
+from treadle.schedule.pipeline import run_pipeline
 
+LOOSER = "written with the sums that torch promises; the figures are those of exact sums"
 LINE = re.compile(r"^[^\s:]+:\d+$")
 """`file:line` among the origins of an operation."""
 
 
 def kernel_rows(story: ScheduleStory) -> list[dict[str, Any]]:
     """One row for each launch and call, in order; the figures are those of `treadle kernels`."""
-    program, built = story.counted, story.built
+    program, built = story.counted, as_written(story)
     model = cost_model(program, story.ctx.options)
     lines, texts = source_lines(story.unfused), kernel_texts(built)
+    if built is not story.built:
+        for text in texts.values():
+            text.setdefault("code_note", LOOSER)
     rows = []
     for op in program.ops:
         if not runs(op) or isinstance(op, LAUNCHLESS):
@@ -65,6 +74,23 @@ def kernel_rows(story: ScheduleStory) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def as_written(story: ScheduleStory) -> Program:
+    """The kernels as they are shown: for a GPU with torch's numerics, where nothing else was asked.
+
+    A dump does not say how exact its sums are, so it is scheduled and counted with exact ones,
+    which have no form in Triton. The groups stay; only how each is walked is chosen anew.
+    """
+    is_exact = story.built.numerics == EXACT
+    if not is_exact or all(op.device.startswith("cpu") for op in story.built.ops):
+        return story.built
+    looser = replace(story.scheduled, numerics=TORCH_ON_GPU)
+    quiet = replace(story.ctx, journal=Journal(level=0))
+    try:
+        return run_pipeline(looser, quiet, KERNELS)
+    except TreadleError:
+        return story.built
 
 
 def roofs_of(program: Program, options: Options) -> dict[str, dict[str, Any]]:

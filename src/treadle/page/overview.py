@@ -167,10 +167,11 @@ def _launches(story: ScheduleStory, kernels: list[dict[str, Any]]) -> Iterator[d
     us = machine.launch_ns * len(small) / 1e3
     total = sum(row["predicted_us"] for row in kernels)
     moved = sum(row["bytes_loaded"] + row["bytes_stored"] for row in kernels)
+    is_gpu = not str(small[0]["device"]).startswith("cpu")
+    replay = "record and replay them (CUDA graphs), or " if is_gpu else ""
     yield {
         "what": f"{len(small)} of {len(kernels)} launches take longer to start than to run",
-        "gain": f"at most {human_time(us)} of {human_time(total)}:"
-        " record and replay them (CUDA graphs), or take a larger batch",
+        "gain": f"at most {human_time(us)} of {human_time(total)}: {replay}take a larger batch",
         "us": round(us, 3),
         "link": "#kernels?bound=launch",
         "share": moved * us / max(total, 1e-9),

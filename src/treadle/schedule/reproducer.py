@@ -25,7 +25,7 @@ from treadle.ir.text import parse_program, show_program
 VERSION = 1
 KEPT_OPTIONS = (
     "check", "seed", "stop_after", "policy", "accounting", "target", "code", "memory_limit",
-    "comm", "hardware", "world", "bucket", "split", "in_flight",
+    "comm", "hardware", "world", "bucket", "split", "in_flight", "prefetch",
 )  # fmt: skip
 """What the runner and the passes read. The others name commands and files of one machine (`cc`,
 `cache_dir`, `cost_file`, `dump`): a file from elsewhere must not choose those."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from treadle.analysis.comm.bounds import bound_of, interrupted_makespan
-from treadle.analysis.comm.simulate import simulate, what_limits
+from treadle.analysis.comm.simulate import critical_chain, simulate, what_limits
 from treadle.analysis.comm.tasks import MeasuredTask, Task, TaskGraph, TaskKind, task_graph
 from treadle.analysis.cost import Roofline
 from treadle.ir.build import ProgramBuilder
@@ -118,6 +118,28 @@ def test_no_order_of_a_small_graph_is_done_before_the_bound(seed: int) -> None:
             best = min(best, simulate(found, order).makespan_us)
     assert bound.us <= best + 1e-9
     assert bound.us >= max(bound.stream_us, bound.channel_us, bound.path_us)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_chain_that_decides_the_end_is_as_long_as_the_run(seed: int) -> None:
+    draw = random.Random(seed)
+    found = random_graph(draw, 24)
+    tasks = [replace(t, stream=draw.choice(("gpu", "gpu", "cpu"))) for t in found.tasks]
+    run = simulate(replace(found, tasks=tuple(tasks)))
+    chain = critical_chain(run)
+    assert run.end[chain[0]] == run.makespan_us
+    assert sum(tasks[k].us for k in chain) == pytest.approx(run.makespan_us)
+    assert all(run.end[b] <= run.end[a] for a, b in itertools.pairwise(chain))
+
+
+def test_the_chain_leaves_out_what_could_take_longer() -> None:
+    # b runs beside c, which is waited for: only c decides.
+    assert [HIDDEN.tasks[k].name for k in critical_chain(simulate(HIDDEN))] == [
+        "d",
+        "wait1",
+        "c",
+        "a",
+    ]
 
 
 def test_the_machine_bound_sees_heads_and_tails() -> None:

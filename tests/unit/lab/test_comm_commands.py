@@ -107,6 +107,19 @@ def test_bytes_in_flight_are_bounded_if_asked(
     assert "--in-flight cannot be 'much': expected bytes" in capsys.readouterr().err
 
 
+def test_kernels_between_a_collective_and_its_wait_are_bounded_if_asked(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["schedule", file, "--comm", "model", "--hardware", "h100-8", "--policy", "fast"]
+    free, bounded = [said(capsys, *words, *rest)["comm"] for rest in ([], ["--prefetch", "1"])]
+    assert isinstance(free, dict)
+    assert isinstance(bounded, dict)
+    assert free["after"]["in_flight_kernels"] > 1 >= bounded["after"]["in_flight_kernels"]
+    assert bounded["after"]["makespan_us"] >= free["after"]["makespan_us"]
+    assert main([*words, "--prefetch", "-1"]) == 2
+    assert "prefetch cannot be -1" in capsys.readouterr().err
+
+
 def test_simulate_says_where_a_job_stops_scaling_and_why(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

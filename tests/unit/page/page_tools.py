@@ -65,6 +65,37 @@ class _Reader(HTMLParser):
         self.text.setdefault(self.inside, []).append(data)
 
 
+def assert_is_trace(text: str) -> list[dict[str, Any]]:
+    """Hold a trace against the format that Chrome and Perfetto read; gives its events."""
+
+    def no_constant(word: str) -> float:
+        raise AssertionError(f"{word} is no JSON")
+
+    trace = json.loads(text, parse_constant=no_constant)
+    assert set(trace) <= {"traceEvents", "displayTimeUnit", "otherData", "metadata"}
+    assert trace.get("displayTimeUnit", "ms") in ("ms", "ns")
+    needed = {"X": {"ts", "dur", "tid"}, "C": {"ts", "args"}, "M": {"args"}, "i": {"ts", "s"}}
+    threads, named = set(), set()
+    for event in trace["traceEvents"]:
+        assert event["ph"] in needed, event
+        assert needed[event["ph"]] | {"name", "pid"} <= set(event), event
+        assert isinstance(event["name"], str)
+        assert event["name"]
+        assert all(type(event[key]) is int for key in ("pid", "tid") if key in event), event
+        assert all(event[key] >= 0 for key in ("ts", "dur") if key in event), event
+        assert isinstance(event.get("args", {}), dict)
+        if event["ph"] == "C":
+            assert all(isinstance(value, int | float) for value in event["args"].values())
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name"), event
+            assert isinstance(event["args"]["name"], str)
+            named.add((event["name"], event["pid"], event.get("tid")))
+        if event["ph"] == "X":
+            threads.add(("thread_name", event["pid"], event["tid"]))
+    assert threads <= named  # every lane says what it is
+    return list(trace["traceEvents"])
+
+
 def data_of(path: Path) -> dict[str, Any]:
     """The data in a page, which must be sound HTML that loads nothing."""
     reader = _Reader()
@@ -97,7 +128,7 @@ def in_browser(page: Path, word: str) -> dict[str, Any]:
     """What a person sees who goes through a page in Chromium and searches it for a word."""
     if chromium_path() is None:
         pytest.skip("no Chromium: the page was not opened in a browser")
-    seen: dict[str, Any] = {"views": {}, "schemes": {}}
+    seen: dict[str, Any] = {"views": {}, "schemes": {}, "unnamed": []}
     with Chromium() as browser:
         tab = browser.open(page)
         seen["ready_ms"] = tab.ready_ms
@@ -112,6 +143,7 @@ def in_browser(page: Path, word: str) -> dict[str, Any]:
             tab.click(link)
             tab.wait(f"document.querySelector('{link}').getAttribute('aria-current') === 'page'")
             seen["views"][name] = tab.evaluate("document.querySelector('main').innerText.length")
+            seen["unnamed"] += tab.evaluate(UNNAMED)
             _point_at_pictures(tab, seen)
         tab.evaluate("document.querySelector('main').focus()")
         tab.press("/")
@@ -123,13 +155,13 @@ def in_browser(page: Path, word: str) -> dict[str, Any]:
         for _ in range(6):
             tab.press("Tab")
             seen["tabbed"].append(tab.evaluate("document.activeElement.tagName"))
-        seen["unnamed"] = tab.evaluate(UNNAMED)
+        seen["unnamed"] += tab.evaluate(UNNAMED)
         seen["wider"] = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
         seen["errors"], seen["requests"] = tab.complaints(), tab.requests()
     return seen
 
 
-UNNAMED = """[...document.querySelectorAll('button, input, select, canvas, a')].filter(e =>
+UNNAMED = """[...document.querySelectorAll('button, input, select, canvas, a, th')].filter(e =>
   !(e.textContent.trim() || e.getAttribute('aria-label') || (e.labels && e.labels.length)))
   .map(e => e.outerHTML)"""
 """What a screen reader has no name for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import shutil
@@ -11,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from page_tools import command, data_of, seed
+from page_tools import assert_is_trace, command, data_of, seed
 
 from treadle.ir.text import show_program
 from treadle.lab.cli import main
@@ -42,16 +41,24 @@ everywhere = pytest.mark.parametrize("made", ["demo", "000", "001", "003"], indi
 
 @everywhere
 def test_the_trace_is_the_predicted_time(made: dict[str, Path]) -> None:
-    shown, trace = data_of(made["page"]), json.loads(made["--trace"].read_text())
-    slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    shown, events = data_of(made["page"]), assert_is_trace(made["--trace"].read_text())
+    slices = [e for e in events if e["ph"] == "X"]
     assert [e["name"] for e in slices] == [row[0] for row in shown["lanes"]["slices"]]
     end = max((e["ts"] + e["dur"] for e in slices), default=0)
     assert end == pytest.approx(shown["lanes"]["total_us"], abs=0.01)
     for thread in {e["tid"] for e in slices}:  # nothing in a lane runs beside another
         rows = sorted((e["ts"], e["ts"] + e["dur"]) for e in slices if e["tid"] == thread)
         assert all(a[1] <= b[0] + 0.002 for a, b in pairwise(rows))
-    named = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+    named = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert "compute" in named
+
+
+def test_the_trace_of_two_orders_is_a_trace_too(tmp_path: Path) -> None:
+    out = tmp_path / "lanes.json"
+    words = ["--comm", "model", "--hardware", "h100-8", "--trace", str(out)]
+    assert main(["schedule", str(seed("000")), *words]) == 0
+    events = assert_is_trace(out.read_text())
+    assert {e["pid"] for e in events} == {1, 2}
 
 
 def test_a_collective_runs_beside_what_does_not_wait_for_it(tmp_path: Path) -> None:
@@ -102,6 +109,7 @@ def test_torchs_own_tools_read_the_snapshot(tmp_path: Path) -> None:
     assert "= a[0:" in told  # what lies in it
     assert "segments: 1" in _memory_viz.segsum(data)
     assert _memory_viz.trace_plot(data).startswith("\n<!DOCTYPE html>")
+    assert _memory_viz.segment_plot(data).startswith("\n<!DOCTYPE html>")
 
 
 @everywhere

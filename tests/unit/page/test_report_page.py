@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from browser import Chromium, chromium_path
 from page_tools import command, data_of, in_browser, seed, walked
 
 from treadle.ir.build import ProgramBuilder
@@ -16,6 +18,7 @@ from treadle.ir.text import show_program
 from treadle.lab.cli import main
 from treadle.lab.demo_program import demo_program
 from treadle.page.html import SCRIPTS, page
+from treadle.page.kernels import LOOSER
 from treadle.page.overview import apart
 from treadle.page.report import head
 
@@ -71,7 +74,13 @@ def test_every_figure_is_the_one_that_the_commands_print(
     for mine, theirs in zip(shown["kernels"], kernels["kernels"], strict=True):
         assert {key: mine[key] for key in theirs} == theirs
     steps = {nest: s for row in shown["kernels"] for nest, s in row["steps"].items()}
-    assert steps == kernels["schedules"]
+    if any(row.get("code_note") == LOOSER for row in shown["kernels"]):
+        # Shown as written for a GPU, which exact sums cannot be; all figures are of exact ones.
+        assert kernels["schedules"] == {}
+        assert {row["language"] for row in shown["kernels"] if row.get("code")} == {"Triton"}
+        assert all(nest_steps for nest_steps in steps.values())
+    else:
+        assert steps == kernels["schedules"]
     times = [row for row in shown["figures"]["rows"] if row["key"] == "predicted_us"]
     assert times[0]["values"][-1] == kernels["totals"]["predicted_us"]
     given, ours = shown["memory"][:2]
@@ -148,7 +157,13 @@ def test_a_journal_alone_gives_the_whole_page(number: str, demo: Path, tmp_path:
     assert {k: v for k, v in of_file.items() if k not in left} == {
         k: v for k, v in of_journal.items() if k not in left
     }
-    assert [p["name"] for p in of_journal["passes"]] == [p["name"] for p in of_file["passes"]]
+    told = ("number", "name", "about", "changed", "changes", "figures")
+    ours, theirs = (
+        [{key: row.get(key) for key in told} for row in page["passes"]]
+        for page in (of_journal, of_file)
+    )
+    assert ours == theirs
+    assert any(row["changes"] for row in ours) or number != "demo"
     seen = walked(out, *VIEWS)
     assert all(seen[view].strip() for view in VIEWS)
 
@@ -199,7 +214,7 @@ def test_the_page_of_seed_001_is_small_and_draws_every_view(tmp_path: Path) -> N
     peak = next(r["values"][-1] for r in shown["figures"]["rows"] if r["key"] == "peak_bytes")
     assert f"{peak:,}" in seen["#overview"]
     assert "%0 = load" in seen["#kernel?name=op946"]
-    assert "const float v0" in seen["#kernel?name=op946"]
+    assert "tl.load(p" in seen["#kernel?name=op946"]
     assert len(seen["#kernel?name=op946 lit"]) > 1  # one value, on both sides
     assert seen["?buf921 leads to"] == "#memory?block=buf921"
     assert seen["?op1103 leads to"] == "#kernel?name=op1103"
@@ -249,6 +264,21 @@ def test_ten_thousand_operations_are_shown(tmp_path: Path) -> None:
     opened = in_browser(out, "op9999")
     assert opened["errors"] == []
     assert opened["ready_ms"] < 6000
+
+
+def test_in_the_frame_of_a_notebook_links_stay_inside_the_page(tmp_path: Path, demo: Path) -> None:
+    if chromium_path() is None:
+        pytest.skip("no Chromium: the page was not opened in a browser")
+    out, notebook = tmp_path / "out.html", tmp_path / "notebook.html"
+    report(demo, out, "--only")
+    inside = html.escape(out.read_text(), quote=True)
+    notebook.write_text(f'<main><h2>notebook</h2></main><iframe srcdoc="{inside}"></iframe>')
+    with Chromium() as browser:
+        tab = browser.open(notebook)
+        frame = "document.querySelector('iframe').contentDocument"
+        tab.wait(f"{frame}.querySelector('nav a[data-view=memory]')")
+        tab.evaluate(f"{frame}.querySelector('nav a[data-view=memory]').click()")
+        tab.wait(f"{frame}.querySelector('main h2').textContent.startsWith('Memory')")
 
 
 @pytest.mark.parametrize(

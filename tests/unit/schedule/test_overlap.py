@@ -10,7 +10,7 @@ import pytest
 
 from treadle.analysis.accounting import ACCOUNTINGS, DUMP, figures
 from treadle.analysis.comm.machine import machine_of
-from treadle.analysis.comm.simulate import most_in_flight, simulate
+from treadle.analysis.comm.simulate import longest_flight, most_in_flight, simulate
 from treadle.analysis.comm.tasks import Task, TaskGraph, TaskKind
 from treadle.analysis.cost import Roofline
 from treadle.core.context import Ctx
@@ -77,6 +77,14 @@ def test_most_of_the_possible_overlap_of_sharded_transformers_is_had(
     assert found.share >= 0.9
 
 
+def test_where_the_network_is_always_behind_the_last_gap_is_found_and_closed() -> None:
+    """Every collective is exposed here; one wait decides, and costs some 300 us."""
+    graph, steps, peak = problem(fsdp_program(8, 512, 4096, 2048), 512)
+    found = find_overlap(graph, steps, int(peak * 1.0566))
+    assert_sound(found, steps)
+    assert found.after.makespan_us <= found.bound.us * 1.0001
+
+
 def test_sixty_four_layers_are_scheduled_within_seconds() -> None:
     graph, steps, peak = problem(fsdp_program(64, 512, 4096, 8192), 512)
     start = time.process_time()
@@ -113,6 +121,29 @@ def test_bytes_under_way_are_bounded_if_asked() -> None:
     free = find_overlap(graph, steps, 2 * peak)
     assert found.after.makespan_us >= free.after.makespan_us - 1e-6
     assert most_in_flight(graph, found.order) <= most < most_in_flight(graph, free.order)
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 16])
+def test_no_more_kernels_than_asked_run_between_a_collective_and_its_wait(most: int) -> None:
+    graph, steps, peak = problem(fsdp_program(4, 8, 1024, 512), 8)
+    free = find_overlap(graph, steps, 2 * peak)
+    found = find_overlap(graph, steps, 2 * peak, Limits(prefetch=most))
+    assert_sound(found, steps)
+    assert longest_flight(graph, found.order) <= most < longest_flight(graph, free.order)
+    assert found.after.makespan_us >= free.after.makespan_us - 1e-6
+    if most >= 5:
+        assert found.share > 0.5  # what is left is used
+
+
+def test_an_order_that_prefetches_too_far_is_not_kept_for_its_speed() -> None:
+    program = fsdp_program(2, 8, 1024, 512)
+    graph, steps, peak = problem(program, 8)
+    fast = find_overlap(graph, steps, 2 * peak)
+    given = program.with_ops(tuple([program.ops[k] for k in fast.order]))
+    graph, steps, peak = problem(given, 8)
+    assert longest_flight(graph, range(len(graph.tasks))) > 2
+    found = find_overlap(graph, steps, 2 * peak, Limits(prefetch=2))
+    assert longest_flight(graph, found.order) <= 2
 
 
 def test_an_order_with_too_much_under_way_is_not_kept_for_its_speed() -> None:

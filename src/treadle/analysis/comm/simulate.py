@@ -139,6 +139,21 @@ def most_in_flight(graph: TaskGraph, order: Sequence[int]) -> int:
     return most
 
 
+def longest_flight(graph: TaskGraph, order: Sequence[int]) -> int:
+    """The most kernels that stand between a collective and its first wait, in an order of tasks."""
+    begun: dict[int, int] = {}
+    ran = most = 0
+    for k in order:
+        task = graph.tasks[k]
+        if task.kind is TaskKind.COMPUTE:
+            ran += 1
+        elif task.kind is TaskKind.COLLECTIVE:
+            begun[k] = ran
+        elif task.of in begun:
+            most = max(most, ran - begun.pop(task.of))
+    return most
+
+
 @dataclass(frozen=True)
 class Exposed:
     """A collective that streams stand still for, and why it is not done sooner."""
@@ -176,6 +191,43 @@ def what_limits(run: Run) -> list[Exposed]:
             limit, by = "launch", "it is launched after kernels that it does not need"
         found.append(Exposed(tasks[k].name, us, limit, by))
     return sorted(found, key=lambda e: -e.us)
+
+
+def critical_chain(run: Run) -> list[int]:
+    """The tasks that decide when a run ends, last first: each began when the next one let it.
+
+    A task that is not on it could take longer, or come later, for nothing.
+    """
+    tasks, on_channel, on_stream = run.graph.tasks, _before_on_channel(run), _before_on_stream(run)
+
+    def what_let_it_begin(k: int) -> int | None:
+        task = tasks[k]
+        if task.kind is TaskKind.WAIT and run.held[k] > NEXT_TO_NOTHING_US:
+            return task.of
+        others = [s for s in run.graph.before[k] if tasks[s].stream != task.stream]
+        sources = [s for s in others if tasks[s].kind is not TaskKind.COLLECTIVE]
+        sources += [row[k] for row in (on_stream, on_channel) if k in row]
+        return max(sources, key=lambda s: run.end[s], default=None)
+
+    found: list[int] = []
+    here: int | None = max(run.order, key=lambda k: run.end[k], default=None)
+    while here is not None and run.end[here] > 0:
+        found.append(here)
+        here = what_let_it_begin(here)
+    return found
+
+
+def _before_on_stream(run: Run) -> dict[int, int]:
+    """For each task the last one before it that its stream had to finish."""
+    last: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for k in run.order:
+        task = run.graph.tasks[k]
+        if task.stream in last:
+            found[k] = last[task.stream]
+        if task.kind is not TaskKind.COLLECTIVE:
+            last[task.stream] = k
+    return found
 
 
 def _before_on_channel(run: Run) -> dict[int, int]:

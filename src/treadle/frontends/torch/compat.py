@@ -137,10 +137,21 @@ def merges_same_nodes() -> bool:
     return bool(config.cse)
 
 
+def have_recomputed(node: Any) -> None:
+    """Have a node of a joint graph computed again by the backward, if that needs it."""
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+
+
 def keeping(share: float) -> AbstractContextManager[None]:
     """The partitioner keeps at most this share of the activations it would keep by default."""
     config: Any = torch._functorch.config
-    patched: AbstractContextManager[None] = config.patch(activation_memory_budget=share)
+    changes: dict[str, object] = {"activation_memory_budget": share}
+    if hasattr(config, "unsafe_treat_script_objects_as_zero_size"):
+        # Newer graphs hold process groups, whose memory torch would want to know.
+        changes["unsafe_treat_script_objects_as_zero_size"] = True
+    patched: AbstractContextManager[None] = config.patch(changes)
     return patched
 
 

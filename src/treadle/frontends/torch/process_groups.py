@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import Any
 
@@ -46,6 +47,21 @@ def agree_on_order(program: Program, asked: Program) -> None:
         if known is not None:
             who, theirs = known
             mine.check_against(CollectiveOrder.parse(theirs), f"rank {rank}", f"rank {who}")
+
+
+def sent_by(gm: Any) -> str:
+    """The collectives of a graph of torch's, in order: the same on all ranks that run the same."""
+    calls = [n.target for n in gm.graph.nodes if n.op == "call_function"]
+    return " ".join(str(t) for t in calls if getattr(t, "namespace", "") == "_c10d_functional")
+
+
+def agreed_on(what: str, about: str, mine: int) -> int:
+    """The number that all ranks go by: what the first of them found; its own where they cannot."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return mine
+    digest = hashlib.sha256(about.encode()).hexdigest()[:32]
+    known = _first_written(f"treadle/{what}/{digest}", dist.get_rank(), repr(mine))
+    return mine if known is None else int(known[1])
 
 
 def _first_written(key: str, rank: int, text: str) -> tuple[int, str] | None:

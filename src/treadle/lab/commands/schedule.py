@@ -37,9 +37,11 @@ from treadle.lab.scheduling import (
     options_for,
 )
 from treadle.page.from_journal import note_programs
+from treadle.page.history import note_passes
+from treadle.page.story import PassRecord, recorded
 from treadle.page.verdicts import refusals_in, traded_in
 from treadle.schedule.partition import partitions, with_fewest_partitions
-from treadle.schedule.passes import KERNELS, PIPELINE, message_passes
+from treadle.schedule.passes import KERNELS, PIPELINE, SCHEDULING, message_passes
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
 from treadle.schedule.record import Schedule, replay, schedule_of
@@ -71,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in-flight", metavar="BYTES", help="messages under way at once, with --comm model"
     )
+    parser.add_argument(
+        "--prefetch",
+        type=int,
+        metavar="N",
+        help="kernels between a collective and its wait at most, with --comm model",
+    )
     parser.add_argument("--trace", metavar="OUT", help="write lanes before and after as a trace")
     parser.add_argument(
         "--accounting",
@@ -92,12 +100,13 @@ def run(args: argparse.Namespace) -> int:
     program = unpacked(given) if loaded.is_dump else given
     ctx = context_for(program, options, given)
     start = time.perf_counter()
-    program = run_pipeline(program, ctx, message_passes(options))
+    seen: list[PassRecord] = []
+    program = run_pipeline(program, ctx, recorded(message_passes(options), seen))
     if args.replay:
         found = replay(program, Schedule.parse(read_text(args.replay), args.replay))
     else:
-        found = run_pipeline(program, ctx)
-    built = run_pipeline(found, ctx, KERNELS)
+        found = run_pipeline(program, ctx, recorded(SCHEDULING, seen))
+    built = run_pipeline(found, ctx, recorded(KERNELS, seen))
     seconds = round(time.perf_counter() - start, 3)
     accounting = ACCOUNTINGS[options.accounting]
     choice = choose(given, found, built, accounting, is_asked_for=bool(args.replay))
@@ -132,6 +141,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         outputs.write("--save", schedule_of(program, scheduled).to_text())
     if args.journal:
+        note_passes(ctx.journal, seen, accounting)
         _note_programs(ctx, choice, given, program, built)
         ctx.journal.write(args.journal)
     return 0

@@ -68,7 +68,7 @@ function change(before, after, unit) {
 }
 
 const KINDS = {loop: 'generated, one loop', fused: 'generated, fused', mixorder: 'generated, mixed orders', foreach: 'generated, combined launch',
-  grouped: 'generated, grouped', userkernel: "the user's Triton kernel", extern: 'library call', collective: 'communication', wait: 'wait'};
+  grouped: 'generated, grouped', userkernel: "user's Triton kernel", extern: 'library call', collective: 'communication', wait: 'wait'};
 function kindWord(kind) { return KINDS[kind] || kind; }
 
 // ------------------------------------------------------------------------------ who is who
@@ -139,6 +139,21 @@ function listed(names, link, shown = 12) {
     row(names.slice(3)));
 }
 
+// The first name, and the rest folded behind it: for columns that are no matter of reading.
+function folded(names) {
+  return names.length < 2 ? names : h('details', {}, h('summary', {}, names[0], h('span', {class: 'dim'}, ' +' + (names.length - 1))), names.slice(1).map(name => h('div', {}, name)));
+}
+
+// A figure for people; exactly on pointing at it.
+function counted(value, unit) {
+  return value === null || value === undefined ? '' : h('span', {title: unit === 'bytes' ? number(value) + ' B' : null}, inUnit(value, unit));
+}
+
+// The same, with every digit below it: for totals that others must add up to.
+function exactly(value, unit) {
+  return unit === 'bytes' && Math.abs(value) >= 1024 ? [bytes(value), h('div', {class: 'dim small'}, number(value))] : inUnit(value, unit);
+}
+
 function say(text) { document.getElementById('say').textContent = text; }
 
 function tip(text, x, y) {
@@ -159,8 +174,13 @@ function colour(name) {
 function hue(name) {
   let hash = 7;
   for (let k = 0; k < name.length; k++) hash = (hash * 31 + name.charCodeAt(k)) >>> 0;
-  return 'hsl(' + (hash % 360) + ' 45% ' + colour('--light') + ')';
+  // Names that follow each other (op1, op2) get colours that lie far apart.
+  return 'hsl(' + Math.round(360 * ((hash * 0.6180339887) % 1)) + ' 48% ' + colour('--light') + ')';
 }
+
+// Kinds of launches are few: their colours are chosen so that all can be told apart.
+const KIND_HUES = {loop: 210, fused: 150, foreach: 275, mixorder: 180, grouped: 240, userkernel: 38, extern: 345, collective: 95, wait: 65};
+function kindHue(kind) { return KIND_HUES[kind] === undefined ? hue(kind) : 'hsl(' + KIND_HUES[kind] + ' 55% ' + colour('--light') + ')'; }
 
 // The largest of any number of values; 0 of none.
 function most(values) { return values.reduce((a, b) => Math.max(a, b), 0); }

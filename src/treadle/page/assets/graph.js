@@ -1,7 +1,7 @@
 // The graph of launches. Near one launch: boxes with their operations, an SVG that can be walked by keys.
 // All of them: a canvas to pan and zoom, for programs of any size.
 
-const MOST_BOXES = 90;
+const MOST_BOXES = 90, FEW_BOXES = 10;
 const BOX_KINDS = {userkernel: "user's kernel", extern: 'call', foreach: 'combined'};
 
 views.set('graph', {title: 'Graph', shown: () => Boolean(data.edges), draw: graphView});
@@ -9,7 +9,7 @@ views.set('graph', {title: 'Graph', shown: () => Boolean(data.edges), draw: grap
 function graphView(words) {
   const whole = words.all === '1';
   const name = kernelOf.has(words.near) ? data.kernels[kernelOf.get(words.near)].name : heaviest();
-  const depth = Math.max(1, Math.min(6, Number(words.depth) || 2));
+  const depth = Math.max(1, Math.min(6, Number(words.depth) || (kernelOf.has(name) ? enough(kernelOf.get(name)) : 2)));
   const go = change => { location.hash = address('graph', {near: name, depth, all: whole ? '1' : '', ...change}); };
   const bar = h('div', {class: 'bar'},
     h('button', {type: 'button', 'aria-pressed': String(!whole), onclick: () => go({all: ''})}, 'near one launch'),
@@ -24,8 +24,20 @@ function graphView(words) {
 
 function heaviest() {
   let best = 0;
-  data.kernels.forEach((row, k) => { if (row.predicted_us > data.kernels[best].predicted_us) best = k; });
+  // Where all take alike, the one with most others around it.
+  const around = k => into[k].length + outOf[k].length;
+  data.kernels.forEach((row, k) => {
+    const more = row.predicted_us - data.kernels[best].predicted_us;
+    if (more > 1e-9 || (Math.abs(more) <= 1e-9 && around(k) > around(best))) best = k;
+  });
   return data.kernels.length ? data.kernels[best].name : '';
+}
+
+// As many steps away as it takes to see something.
+function enough(middle) {
+  let depth = 2;
+  while (depth < 3 && near(middle, depth).size < FEW_BOXES) depth += 1;
+  return depth;
 }
 
 // How many steps up (negative) or down each launch near `middle` is.
@@ -62,7 +74,7 @@ function apartInColumns(found) {
 function nearGraph(middle, depth) {
   const found = apartInColumns(near(middle, depth)), columns = new Map();
   for (const k of [...found.keys()].sort((a, b) => a - b)) push(columns, found.get(k), k);
-  const layers = [...columns.keys()].sort((a, b) => a - b), width = 260, gap = 80, spots = new Map();
+  const layers = [...columns.keys()].sort((a, b) => a - b), width = 260, gap = 64, spots = new Map();
   let tallest = 0;
   layers.forEach((layer, column) => {
     let y = 16;
@@ -100,6 +112,11 @@ function nearGraph(middle, depth) {
     picture.setAttribute('height', tallest * zoom);
   };
   const frame = h('div', {class: 'frame'}, picture);
+  // As much of it as can still be read, the launch itself in the middle.
+  requestAnimationFrame(() => {
+    if (frame.clientWidth) zoomed(Math.max(0.75, Math.min(1, frame.clientWidth / wide)));
+    frame.scrollLeft = (spots.get(middle).x + width / 2) * zoom - frame.clientWidth / 2;
+  });
   const rows = [...into[middle].map(([k, names]) => ['reads from', k, names]), ...outOf[middle].map(([k, names]) => ['read by', k, names])];
   return h('div', {}, h('div', {class: 'bar'},
     h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoomed(1.25)}, '+'),
@@ -107,7 +124,7 @@ function nearGraph(middle, depth) {
     h('span', {class: 'dim'}, number(found.size) + ' of ' + number(data.kernels.length) + ' launches'
       + (found.size >= MOST_BOXES ? ': no more fit, look from another one' : ''))), frame,
     h('h3', {}, 'Next to ', data.kernels[middle].name), table([
-      {name: '', get: row => row[0]},
+      {name: 'how', get: row => row[0]},
       {name: 'launch', get: row => data.kernels[row[1]].name, show: row => kernelLink(data.kernels[row[1]].name)},
       {name: 'buffers', get: row => row[2], show: row => listed(row[2], bufferLink), names: true},
     ], rows, {label: 'neighbours'}));
@@ -120,7 +137,8 @@ function box(k, spot, width, isMiddle) {
     s('text', {x: spot.x + 14, y: spot.y + 47 + 15 * n}, cut(n === 4 && names.length > 5 ? 'and ' + (names.length - 4) + ' more' : name, 28)));
   return s('g', {class: 'box' + (isMiddle ? ' mid' : ''), tabindex: 0, role: 'link', onclick: go,
     onkeydown: event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); go(); } },
-    'aria-label': row.name + ', ' + kindWord(row.kind) + ' of ' + row.ops.length + ' operations, ' + time(row.predicted_us)},
+    },
+    s('title', {}, row.name + ', ' + kindWord(row.kind) + ' of ' + row.ops.length + (row.ops.length === 1 ? ' operation, ' : ' operations, ') + time(row.predicted_us)),
     s('rect', {x: spot.x, y: spot.y, width, height: spot.tall, rx: 6}),
     s('text', {x: spot.x + 8, y: spot.y + 16, 'font-weight': 600}, cut(row.name, 30)),
     s('text', {class: 'dim', x: spot.x + 8, y: spot.y + 31}, BOX_KINDS[row.kind] || row.kind, ', ' + bytes(row.bytes_loaded + row.bytes_stored) + ', ' + time(row.predicted_us)),
@@ -167,7 +185,7 @@ function wholeGraph(middle) {
     spots.forEach((spot, k) => {
       const [x, y] = at(spot);
       if (!isIn([x, y])) return;
-      pen.fillStyle = hue(data.kernels[k].kind);
+      pen.fillStyle = kindHue(data.kernels[k].kind);
       pen.fillRect(x, y, 120 * scale, 24 * scale);
       if (k === chosen) { pen.strokeStyle = colour('--focus'); pen.lineWidth = 3; pen.strokeRect(x, y, 120 * scale, 24 * scale); pen.lineWidth = 1; }
       if (scale > 0.45) { pen.fillStyle = colour('--ink'); pen.fillText(data.kernels[k].name.slice(0, 15), x + 4 * scale, y + 16 * scale); }
@@ -233,7 +251,7 @@ function wholeGraph(middle) {
   return h('div', {}, h('div', {class: 'bar'}, h('button', {type: 'button', onclick: fit}, 'whole'),
     h('button', {type: 'button', 'aria-label': 'zoom in', onclick: () => zoom(1.25, canvas.clientWidth / 2, 280)}, '+'),
     h('button', {type: 'button', 'aria-label': 'zoom out', onclick: () => zoom(0.8, canvas.clientWidth / 2, 280)}, '-')), h('p', {class: 'dim'}, 'drag to move, wheel to zoom; keys: left and right follow data, up and down the schedule, + and - zoom, Enter opens'),
-    h('div', {class: 'bar legend'}, [...new Set(data.kernels.map(row => row.kind))].map(kind => h('span', {}, h('span', {class: 'patch', style: 'background:' + hue(kind)}), ' ' + kindWord(kind)))), canvas);
+    h('div', {class: 'bar legend'}, [...new Set(data.kernels.map(row => row.kind))].map(kind => h('span', {}, h('span', {class: 'patch', style: 'background:' + kindHue(kind)}), ' ' + kindWord(kind)))), canvas);
 }
 
 // A pen for a canvas at the screen's own resolution; null while it has no room.

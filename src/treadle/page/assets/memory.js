@@ -28,20 +28,20 @@ function memoryView(words) {
     h('h3', {}, 'All blocks'), blockTable(map, words.block, picture));
 }
 
-function exact(count) { return number(count) + ' B (' + bytes(count) + ')'; }
+function exact(count) { return [h('b', {}, bytes(count)), h('span', {class: 'dim'}, count < 1024 ? '' : ' ' + number(count) + ' B')]; }
 
 function peakTable(map) {
   return table([
     {name: 'storage', get: r => r.storage, show: r => bufferLink(r.storage)},
-    {name: 'bytes', get: r => r.bytes, show: r => number(r.bytes), number: true},
+    {name: 'bytes', get: r => r.bytes, show: r => counted(r.bytes, 'bytes'), number: true},
     {name: 'share', get: r => r.bytes / Math.max(1, map.peak_bytes), show: r => (100 * r.bytes / Math.max(1, map.peak_bytes)).toFixed(1) + ' %', number: true},
     {name: 'made by', get: r => r.producer || 'input', show: r => r.producer ? kernelLink(r.producer) : 'input', names: true},
     {name: 'kept for', get: r => r.last_use || 'the caller', show: r => r.last_use ? kernelLink(r.last_use) : 'the caller', names: true},
     {name: 'idle steps', get: r => r.idle, show: r => number(r.idle), number: true},
     {name: 'place', get: r => r.place || 'its own'},
-    {name: 'peak without it', get: r => r.peak_without ?? null, show: r => r.peak_without === undefined ? '' : number(r.peak_without), number: true},
+    {name: 'peak without it', get: r => r.peak_without === undefined ? null : r.peak_without - map.peak_bytes, show: r => r.peak_without === undefined ? '' : r.peak_without < map.peak_bytes ? counted(r.peak_without - map.peak_bytes, 'bytes') : 'the same', number: true},
     {name: 'line', get: r => r.lines, show: r => r.lines.join(', '), names: true, maybe: true},
-  ], map.breakdown, {label: 'live at the peak'});
+  ], map.breakdown, {label: 'live at the peak', rows: 20});
 }
 
 function blockTable(map, block, picture) {
@@ -49,7 +49,7 @@ function blockTable(map, block, picture) {
   for (const b of map.blocks) if (b.chain) push(chains, b.chain, b.name);
   return table([
     {name: 'block', get: b => b.name, show: b => h('a', {href: address('memory', {map: data.memory.indexOf(map), block: b.name}), onclick: () => picture.choose(b)}, b.name)},
-    {name: 'bytes', get: b => b.size, show: b => number(b.size), number: true},
+    {name: 'bytes', get: b => b.size, show: b => counted(b.size, 'bytes'), number: true},
     {name: 'place', get: b => b.offset, show: b => b.pool + '+' + b.offset},
     {name: 'made by', get: b => b.made_by || '', show: b => kernelLink(b.made_by || ''), names: true},
     {name: 'last use', get: b => b.last_use || 'kept', show: b => b.last_use ? kernelLink(b.last_use) : 'kept', names: true},

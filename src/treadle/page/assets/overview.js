@@ -15,9 +15,9 @@ function overview() {
   const advice = data.advice.length ? h('ol', {class: 'advice'}, data.advice.map(row =>
     h('li', {}, h('a', {href: row.link}, row.what), h('br'), row.gain)))
     : h('p', {}, 'Nothing that was refused or held would lower these figures.');
-  const exactly = h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, ''), columns.map(c => h('th', {scope: 'col', class: 'n'}, c)), h('th', {class: 'n'}, 'change'))),
-    h('tbody', {}, rows.map(row => h('tr', {}, h('th', {scope: 'row'}, row.words + (row.unit === 'bytes' ? ', B' : row.unit === 'us' ? ', us' : '')),
-      row.values.map(v => h('td', {class: 'n'}, number(row.unit === 'us' ? Math.round(10 * v) / 10 : v))),
+  const figures = h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'figures'}, h('table', {}, h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'figure'), columns.map(c => h('th', {scope: 'col', class: 'n'}, c)), h('th', {class: 'n'}, 'change'))),
+    h('tbody', {}, rows.map(row => h('tr', {}, h('th', {scope: 'row'}, row.words),
+      row.values.map(v => h('td', {class: 'n'}, exactly(v, row.unit))),
       h('td', {class: 'n'}, row.key === 'ops' || row.key === 'peak_lower_bound' ? '' : change(row.values[0], row.values.at(-1), row.unit)))))));
   const traded = data.traded && data.traded.fusions ? h('p', {}, number(data.traded.fusions) + ' fusions raised the peak by '
     + bytes(data.traded.peak_bytes) + ' so that ' + bytes(data.traded.saved_bytes) + ' are not moved.') : null;
@@ -26,7 +26,7 @@ function overview() {
     besideNote(),
     h('div', {class: 'halves'}, h('div', {}, h('h2', {}, 'What would improve this most'), advice), liveBytes()),
     h('div', {class: 'halves'}, timeByKind(), heaviestLaunches()),
-    h('h2', {}, 'Figures'), exactly, traded, (data.notes || []).map(note => h('p', {}, note)),
+    h('h2', {}, 'Figures'), figures, traded, (data.notes || []).map(note => h('p', {}, note)),
     data.others ? otherPolicies() : null,
     h('p', {class: 'dim'}, 'fusion policy ' + data.policy + '; ' + (COUNTED[data.accounting] || 'bytes counted as ' + data.accounting) + '; treadle ' + data.treadle));
 }
@@ -69,9 +69,9 @@ function liveBytes() {
   };
   const [given, ours] = maps;
   const level = (map, style) => { const y = tall - low - map.peak_bytes / largest * (tall - low - top); return s('line', {class: style, x1: left, x2: wide - left, y1: y, y2: y}); };
-  return h('div', {}, h('h2', {}, 'Memory over the schedule'), h('a', {href: '#memory', class: 'picture', 'aria-label': 'live bytes: peak ' + bytes(given.peak_bytes) + ' ' + given.label + ', '
+  return h('div', {}, h('h2', {}, 'Memory over the schedule'), h('a', {href: '#memory', class: 'picture'},
+    s('svg', {viewBox: `0 0 ${wide} ${tall}`, width: '100%', role: 'img', class: 'live', 'aria-label': 'live bytes: peak ' + bytes(given.peak_bytes) + ' ' + given.label + ', '
     + bytes(ours.peak_bytes) + ' ' + ours.label + '; opens the memory map'},
-    s('svg', {viewBox: `0 0 ${wide} ${tall}`, width: '100%', 'aria-hidden': 'true', class: 'live'},
       s('path', {class: 'ours', d: path(ours, true)}), s('path', {class: 'given', d: path(given, false)}), level(given, 'givenpeak'), level(ours, 'ourspeak'),
       s('text', {class: 'givenword', x: left, y: 14}, given.label + ': at most ' + bytes(given.peak_bytes)),
       s('text', {class: 'oursword', x: wide - left, y: 14, 'text-anchor': 'end'}, ours.label + ': at most ' + bytes(ours.peak_bytes)),
@@ -92,17 +92,17 @@ function timeByKind() {
     kinds.set(word, one);
   }
   const rows = [...kinds.values()].sort((a, b) => b.us - a.us);
-  return h('div', {}, h('h2', {}, 'Where the predicted time goes'), h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, ['kind', 'launches', 'bytes moved', 'time', ''].map((t, k) => h('th', {scope: 'col', class: k && k < 4 ? 'n' : null}, t)))),
-    h('tbody', {}, rows.map(row => h('tr', {}, h('td', {}, row.word), h('td', {class: 'n'}, number(row.count)), h('td', {class: 'n'}, bytes(row.bytes)), h('td', {class: 'n'}, time(row.us)),
-      h('td', {}, bar(row.us / total), ' ', percent(row.us / total))))))));
+  return h('div', {}, h('h2', {}, 'Where the predicted time goes'), h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'time by kind'}, h('table', {}, h('thead', {}, h('tr', {}, ['kind', 'launches', 'bytes moved', 'time', 'share'].map((t, k) => h('th', {scope: 'col', class: k && k < 4 ? 'n' : null}, t)))),
+    h('tbody', {}, rows.map(row => h('tr', {}, h('td', {class: 'kept'}, row.word), h('td', {class: 'n'}, number(row.count)), h('td', {class: 'n'}, bytes(row.bytes)), h('td', {class: 'n'}, time(row.us)),
+      h('td', {class: 'bar-cell'}, bar(row.us / total), ' ', percent(row.us / total))))))));
 }
 
 function heaviestLaunches() {
   const total = data.kernels.reduce((all, r) => all + r.predicted_us, 0) || 1;
   const rows = [...data.kernels].sort((a, b) => b.predicted_us - a.predicted_us).slice(0, HEAVIEST);
-  return h('div', {}, h('h2', {}, 'Heaviest launches'), h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, ['launch', 'kind', 'limited by', 'time', ''].map((t, k) => h('th', {scope: 'col', class: k === 3 ? 'n' : null}, t)))),
-    h('tbody', {}, rows.map(row => h('tr', {}, h('td', {class: 'names'}, kernelLink(row.name)), h('td', {}, kindWord(row.kind)), h('td', {}, row.bound), h('td', {class: 'n'}, time(row.predicted_us)),
-      h('td', {}, bar(row.predicted_us / total), ' ', percent(row.predicted_us / total))))))));
+  return h('div', {}, h('h2', {}, 'Heaviest launches'), h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'heaviest launches'}, h('table', {}, h('thead', {}, h('tr', {}, ['launch', 'kind', 'limited by', 'time', 'share'].map((t, k) => h('th', {scope: 'col', class: k === 3 ? 'n' : null}, t)))),
+    h('tbody', {}, rows.map(row => h('tr', {}, h('td', {class: 'names'}, kernelLink(row.name)), h('td', {class: 'kept'}, kindWord(row.kind)), h('td', {}, row.bound), h('td', {class: 'n'}, time(row.predicted_us)),
+      h('td', {class: 'bar-cell'}, bar(row.predicted_us / total), ' ', percent(row.predicted_us / total))))))));
 }
 
 function otherPolicies() {

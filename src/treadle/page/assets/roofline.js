@@ -31,9 +31,9 @@ function rooflineView(words) {
     table([
       {name: 'launch', get: p => p.row.name, show: p => kernelLink(p.row.name)},
       {name: 'limited by', get: p => p.row.bound},
-      {name: 'flop per byte', get: p => p.intensity, show: p => number(p.intensity), number: true, maybe: true},
-      {name: 'Gflop/s', get: p => p.gflops || null, show: p => p.gflops ? number(Math.round(p.gflops)) : '', number: true, maybe: true},
-      {name: 'GB/s', get: p => p.gigabytes, show: p => number(Math.round(p.gigabytes)), number: true},
+      {name: 'flop per byte', get: p => p.intensity, show: p => p.intensity ? short(p.intensity) : '', number: true, maybe: true},
+      {name: 'Gflop/s', get: p => p.gflops || null, show: p => p.gflops ? short(p.gflops) : '', number: true, maybe: true},
+      {name: 'GB/s', get: p => p.gigabytes, show: p => short(p.gigabytes), number: true},
       {name: 'at the roof', get: p => p.least, show: p => time(p.least), number: true},
       {name: 'predicted', get: p => p.row.predicted_us, show: p => time(p.row.predicted_us), number: true},
       ...(timed ? [{name: 'measured', get: p => p.measured, show: p => time(p.measured), number: true}] : []),
@@ -41,8 +41,11 @@ function rooflineView(words) {
     ], points, {label: 'launches against the roof', by: 'predicted'}));
 }
 
+// Three digits are more than a model knows.
+function short(value) { return number(Number(value.toPrecision(3))); }
+
 function roofText(p) {
-  return p.row.name + ': ' + number(p.intensity) + ' flop per byte, ' + number(Math.round(p.gflops)) + ' Gflop/s, ' + number(Math.round(p.gigabytes)) + ' GB/s\n'
+  return p.row.name + ': ' + number(p.intensity) + ' flop per byte, ' + short(p.gflops) + ' Gflop/s, ' + short(p.gigabytes) + ' GB/s\n'
     + (p.measured ? time(p.measured) + ' measured, ' : '') + time(p.row.predicted_us) + ' predicted, '
     + time(p.least) + ' at the roof' + (p.part === null ? '' : ' (' + (100 * p.part).toFixed(1) + ' % of it)');
 }
@@ -58,8 +61,10 @@ function roofPicture(dots, roof) {
   const ridges = peaks.map(peak => peak / roof.gigabytes_per_second);
   const [x0, x1] = decades([...dots.map(p => p.intensity), ...ridges]), [y0, y1] = decades([...dots.map(p => p.gflops), ...peaks]);
   const {wide, tall, left, right, top, low} = ROOF;
-  const x = v => left + (Math.log10(v) - x0) / (x1 - x0) * (wide - left - right);
-  const y = v => tall - low - (Math.log10(v) - y0) / (y1 - y0) * (tall - low - top);
+  // To a hundredth of a point, so that one picture is the same text on every machine.
+  const rounded = v => Math.round(100 * v) / 100;
+  const x = v => rounded(left + (Math.log10(v) - x0) / (x1 - x0) * (wide - left - right));
+  const y = v => rounded(tall - low - (Math.log10(v) - y0) / (y1 - y0) * (tall - low - top));
   const power = k => k >= -3 && k <= 5 ? number(10 ** k) : '1e' + k;
   const range = (a, b) => Array.from({length: b - a + 1}, (_, k) => a + k);
   const grid = [
@@ -75,7 +80,7 @@ function roofPicture(dots, roof) {
     peaks.map((peak, k) => [s('line', {class: 'roof', x1: x(ridges[k]), y1: y(peak), x2: wide - right, y2: y(peak)}),
       s('text', {x: wide - right - 4, y: y(peak) - 5, 'text-anchor': 'end'}, number(peak) + ' Gflop/s')]),
   ];
-  const largest = most(dots.map(p => p.us)) || 1, size = p => 3 + 7 * Math.sqrt(p.us / largest);
+  const largest = most(dots.map(p => p.us)) || 1, size = p => rounded(3 + 7 * Math.sqrt(p.us / largest));
   const circles = dots.map((p, k) => s('circle', {class: p.measured ? 'dot measured' : 'dot', cx: x(p.intensity), cy: y(p.gflops), r: size(p), 'data-k': k}));
   // Large ones first, so that small ones lie on top of them.
   const order = dots.map((_, k) => k).sort((a, b) => dots[b].us - dots[a].us);

@@ -87,6 +87,14 @@ function searching() {
 }
 
 document.getElementById('skip').addEventListener('click', event => { event.preventDefault(); document.getElementById('main').focus(); });
+// In a notebook the page is a frame without an address of its own: there a link that begins with #
+// would lead to the notebook.
+document.addEventListener('click', event => {
+  const link = event.target.closest && event.target.closest('a[href^="#"]');
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  location.hash = link.getAttribute('href');
+});
 use(Number(place().words.g) || 0);
 navigation();
 searching();

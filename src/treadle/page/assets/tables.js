@@ -1,6 +1,6 @@
 // Tables that sort, filter and grow: as many rows as one can read are drawn, more on request.
 
-const ROWS = 200;
+const ROWS = 60;
 
 // columns: {name, get, show, number, names, maybe}; get gives what is sorted and filtered by. One
 // that may be empty is left out where no row has anything in it.
@@ -8,7 +8,7 @@ function table(given, rows, options = {}) {
   const isFilled = value => value !== null && value !== undefined && value !== '' && !(Array.isArray(value) && !value.length);
   const columns = given.filter(c => !c.maybe || rows.some(row => isFilled(c.get(row))));
   const named = columns.findIndex(c => c.name === options.by);
-  const state = {by: typeof options.by === 'string' ? (named < 0 ? null : named) : options.by ?? null, down: options.down ?? true, words: options.words || '', shown: ROWS};
+  const state = {by: typeof options.by === 'string' ? (named < 0 ? null : named) : options.by ?? null, down: options.down ?? true, words: options.words || '', shown: options.rows || ROWS};
   const body = h('tbody'), count = h('span', {class: 'dim', role: 'status'});
   const more = h('button', {type: 'button', onclick: () => { state.shown += 5 * ROWS; draw(); }}, 'show more');
   const heads = columns.map((column, k) => {
@@ -48,7 +48,7 @@ function table(given, rows, options = {}) {
     });
     body.replaceChildren(...found.slice(0, state.shown).map(row => {
       const line = h('tr', {class: options.lit && options.lit(row) ? 'lit' : null}, columns.map(c =>
-        h('td', {class: c.number ? 'n' : c.names ? 'names' : null}, (c.show || c.get)(row))));
+        h('td', {class: c.number ? 'n' : c.names ? 'names' : c.kept ? 'kept' : null}, (c.show || c.get)(row))));
       return line;
     }));
     more.hidden = found.length <= state.shown;
@@ -57,7 +57,7 @@ function table(given, rows, options = {}) {
     if (options.drawn) options.drawn(found);
   }
   const filter = h('input', {type: 'search', value: state.words, 'aria-label': 'filter ' + (options.label || 'rows'),
-    placeholder: 'filter: words, names', oninput: event => { state.words = event.target.value; state.shown = ROWS; draw(); }});
+    placeholder: 'filter: words, names', oninput: event => { state.words = event.target.value; state.shown = options.rows || ROWS; draw(); }});
   const element = h('div', {},
     rows.length > 8 || options.bar ? h('div', {class: 'bar'}, options.bar, filter, count) : null,
     h('div', {class: 'scroll'}, h('table', {}, options.label ? h('caption', {class: 'unseen'}, options.label) : null,

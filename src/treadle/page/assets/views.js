@@ -16,20 +16,18 @@ function kernelsView(words) {
   const timed = data.kernels.some(r => r.measured_us !== undefined);
   return h('section', {}, h('h2', {}, 'Launches and calls'), measuredNote(), note, table([
     {name: '#', get: r => kernelOf.get(r.name), number: true},
-    {name: 'name', get: r => r.name, show: r => kernelLink(r.name)},
-    {name: 'kind', get: r => kindWord(r.kind)},
+    {name: 'name', get: r => r.name, show: r => kernelLink(r.name), names: true},
+    {name: 'kind', get: r => kindWord(r.kind), kept: true},
     {name: 'operations', get: r => r.ops, show: r => listed(r.ops, null, 4), names: true},
-    {name: 'loop nests', get: r => r.nests || null, number: true, maybe: true},
-    {name: 'loaded', get: r => r.bytes_loaded, show: r => bytes(r.bytes_loaded), number: true},
-    {name: 'stored', get: r => r.bytes_stored, show: r => bytes(r.bytes_stored), number: true},
+    {name: 'bytes moved', get: r => r.bytes_loaded + r.bytes_stored, show: r => counted(r.bytes_loaded + r.bytes_stored, 'bytes'), number: true},
     {name: 'predicted', get: r => r.predicted_us, show: r => time(r.predicted_us), number: true},
     ...(timed ? [
       {name: 'measured', get: r => r.measured_us ?? null, show: r => time(r.measured_us), number: true},
-      {name: 'measured / predicted', get: r => ratio(r), show: r => ratio(r) === null ? '' : ratio(r).toFixed(2), number: true},
+      {name: 'of it', get: r => ratio(r), show: r => ratio(r) === null ? '' : ratio(r).toFixed(2) + ' x', number: true},
     ] : []),
-    {name: 'share', get: r => r.predicted_us / (total || 1), show: r => (100 * r.predicted_us / (total || 1)).toFixed(1) + ' %', number: true},
+    {name: 'share', get: r => r.predicted_us / (total || 1), show: r => [bar(r.predicted_us / (total || 1)), ' ', percent(r.predicted_us / (total || 1))], number: true},
     {name: 'limited by', get: r => r.bound},
-    {name: 'from', get: r => r.lines.concat(r.from), show: r => listed(r.lines.concat(r.from), null, 3), names: true, maybe: true},
+    {name: 'from', get: r => r.lines.concat(r.from), show: r => folded(r.lines.concat(r.from)), kept: true, maybe: true},
   ], data.kernels, {label: 'launches', keep}));
 }
 
@@ -53,7 +51,7 @@ function kernelView(words) {
   const about = (data.verdicts || []).filter(v => v.ops.some(name => row.ops.includes(name) || name === row.name));
   const panes = [
     pane('Loops', row.ir, 'ir'),
-    row.code ? pane(row.language, row.code, 'code', row.code_note) : h('div', {class: 'pane'}, h('h3', {}, 'Code'), h('p', {}, row.code_note || 'A call: nothing is generated.')),
+    row.code ? pane(row.language, row.code, 'code', row.code_note, parameters(row)) : h('div', {class: 'pane'}, h('h3', {}, 'Code'), h('p', {}, row.code_note || 'A call: nothing is generated.')),
   ];
   const element = h('section', {}, h('h2', {}, row.name),
     h('div', {class: 'bar'}, h('span', {}, 'before it: ', step(k - 1)), h('span', {}, 'after it: ', step(k + 1)), h('a', {href: address('graph', {near: row.name})}, 'in the graph'),
@@ -78,12 +76,12 @@ function kernelView(words) {
 }
 
 // Text as lines of tokens; a token that names a value or a buffer knows which one.
-function pane(title, text, kind, note) {
+function pane(title, text, kind, note, given) {
   let nest = -1;
   const lines = text.replace(/\n$/, '').split('\n').map(line => {
     if (kind === 'ir' ? /^\s*nest /.test(line) : /^\s*\/\* .* \*\/ \{/.test(line) || /^def /.test(line)) nest += 1;
     const parts = line.split(/(%\d+|[A-Za-z_][A-Za-z0-9_]*)/).map(word => {
-      const token = tokenOf(word, kind, nest);
+      const token = tokenOf(word, kind, nest, given);
       return token ? h('span', {'data-t': token}, word) : word;
     });
     return h('div', {}, parts.some(p => p !== '') ? parts : '\u00a0');
@@ -92,7 +90,15 @@ function pane(title, text, kind, note) {
     h('div', {class: 'code', tabindex: 0, role: 'region', 'aria-label': title + ' text'}, lines));
 }
 
-function tokenOf(word, kind, nest) {
+// The buffers behind a0, a1 ... of a Triton function, where it has as many as the launch.
+function parameters(row) {
+  const names = [...row.ir.matchAll(/^ *parameter (\S+) :/gm)].map(m => m[1]), heads = [...row.code.matchAll(/^def \w+\(([^)]*)\)/gm)];
+  return row.language === 'Triton' && heads.length === 1 && heads[0][1].split(',').length === names.length ? names : [];
+}
+
+function tokenOf(word, kind, nest, given) {
+  const numbered = kind === 'code' && given && /^[ap](\d+)$/.exec(word);
+  if (numbered && given[numbered[1]]) return given[numbered[1]];
   const value = kind === 'ir' ? /^%(\d+)$/.exec(word) : /^v(\d+)$/.exec(word);
   if (value) return Math.max(0, nest) + ':' + value[1];
   const name = kind === 'ir' ? word : word.replace(/^p\d+_/, '');
@@ -152,10 +158,10 @@ function fusionView(words) {
     {name: 'code', get: r => r.code, show: r => codeLink(r.code)},
     {name: 'answer', get: r => r.ok ? 'yes' : 'no', show: r => answer(r)},
     {name: 'times', get: r => r.count, show: r => number(r.count), number: true},
-    {name: 'traffic saved (yes) or left on the table (no)', get: r => r.bytes || null, show: r => r.bytes ? bytes(r.bytes) : '', number: true, maybe: true},
-    {name: 'predicted time', get: r => r.us || null, show: r => r.us ? time(r.us) : '', number: true, maybe: true},
+    {name: 'traffic saved or missed', get: r => r.bytes || null, show: r => r.bytes ? bytes(r.bytes) : '', number: true, maybe: true},
+    {name: 'time', get: r => r.us || null, show: r => r.us ? time(r.us) : '', number: true, maybe: true},
     {name: 'means', get: r => title(r.code), names: true},
-    {name: '', get: () => '', show: r => h('a', {href: address('fusion', {code: r.code, ok: r.ok ? 'yes' : 'no'})}, 'only these')},
+    {name: 'show', get: () => '', show: r => h('a', {href: address('fusion', {code: r.code, ok: r.ok ? 'yes' : 'no'}), 'aria-label': 'only these: ' + r.code + (r.ok ? ' yes' : ' no')}, 'only these')},
   ], [...codes.values()].sort((a, b) => a.ok - b.ok || b.bytes - a.bytes || b.count - a.count), {label: 'answers by code'});
   const keep = v => (!words.code || v.code === words.code) && (!words.ok || (v.ok ? 'yes' : 'no') === words.ok) && (!words.question || v.question === words.question);
   const pick = (key, list, label) => h('label', {}, label + ' ', h('select', {onchange: event => {
@@ -180,7 +186,7 @@ function verdictTable(rows, options) {
     {name: 'traffic', get: v => v.facts.bytes || null, show: v => v.facts.bytes ? bytes(v.facts.bytes) : '', number: true, maybe: true},
     {name: 'apart', get: v => price(v, 'apart_ns'), show: v => time(price(v, 'apart_ns')), number: true, maybe: true},
     {name: 'together', get: v => price(v, 'together_ns'), show: v => time(price(v, 'together_ns')), number: true, maybe: true},
-    {name: 'facts', get: v => rest(v).flat(2).map(String), show: v => rest(v).map(([key, value]) => key + ' = ' + (Array.isArray(value) ? value.join(', ') : value)).join('; '), names: true},
+    {name: 'facts', get: v => rest(v).flat(2).map(String), show: v => rest(v).map(([key, value]) => key + ' = ' + (Array.isArray(value) ? value.join(', ') : /^(peak|budget|limit|given)$/.test(key) && typeof value === 'number' ? bytes(value) : value)).join('; '), names: true},
     {name: 'pass', get: v => v.pass || ''},
   ], rows, {label: 'decisions', by: 'traffic', ...options});
 }
@@ -204,7 +210,7 @@ function passesView() {
       ['kernels', 'bytes_moved', 'peak_bytes'].map(key => h('td', {class: 'n'}, now ? [inUnit(now[key], key === 'kernels' ? 'count' : 'bytes'), before ? [h('br'), change(before[key], now[key], key === 'kernels' ? 'count' : 'bytes')] : null] : '')));
   });
   const taken = data.taken ? h('p', {}, 'steps taken: ' + Object.entries(data.taken).map(([k, n]) => k + ' ' + n).join(', ')) : null;
-  return h('section', {}, h('h2', {}, 'What each pass changed'), taken, h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {},
+  return h('section', {}, h('h2', {}, 'What each pass changed'), taken, h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'passes'}, h('table', {}, h('thead', {}, h('tr', {},
     ['#', 'pass', 'ms', 'changed', 'launches after', 'bytes moved after', 'peak after'].map((t, k) => h('th', {scope: 'col', class: k === 1 || k === 3 ? null : 'n'}, t)))), h('tbody', {}, cards))));
 }
 

@@ -49,7 +49,9 @@ def overlap_of(
 ) -> FoundOverlap:
     """The order found for a program on a machine, within the memory that the context allows."""
     steps, budget = steps_of(program, ctx.options), budget_of(program, ctx)
-    limits = Limits(in_flight=ctx.options.in_flight, exact=ctx.options.comm == "exact")
+    options = ctx.options
+    is_exact = options.comm == "exact"
+    limits = Limits(in_flight=options.in_flight, prefetch=options.prefetch, exact=is_exact)
     return find_overlap(machine.tasks(program), steps, budget, limits, thorough=thorough)
 
 

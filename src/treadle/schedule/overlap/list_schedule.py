@@ -35,6 +35,8 @@ class Limits:
     """Bytes that may be alive at once; None: any."""
     in_flight: int | None = None
     """Bytes of messages that may be under way at once; None: any."""
+    prefetch: int | None = None
+    """Kernels that may run between the start of a collective and its wait; None: any."""
     distance: int = 256
     """Tasks of the spine that a collective may begin ahead of its first use."""
     depth: int = 2
@@ -110,8 +112,10 @@ class _Maker:
         self.channels: dict[str, float] = {}
         self.end: dict[int, float] = {}
         """When each collective that was begun ends."""
-        self.pending: dict[int, None] = {}
-        """Collectives that were begun and not waited for."""
+        self.pending: dict[int, int] = {}
+        """Collectives that were begun and not waited for, and how many kernels ran before."""
+        self.ran = 0
+        """Kernels placed so far."""
         deadline = roles.deadline
         self.unbegun = sorted(deadline, key=lambda k: (deadline[k], k))
         self.extra = [0] * (len(roles.spine) + 1)
@@ -165,6 +169,9 @@ class _Maker:
     def place(self, k: int) -> None:
         """Put one task at the end of the order and let its time pass."""
         task = self.tasks[k]
+        if task.kind is TaskKind.COMPUTE:
+            self.land_old_ones()
+            self.ran += 1
         self.done[k] = True
         self.order.append(k)
         for other in self.needed_by.get(k, ()):
@@ -174,7 +181,7 @@ class _Maker:
             self.now += task.launch_us
             begin = max(self.now, self.channels.get(task.channel, 0.0))
             self.end[k] = self.channels[task.channel] = begin + task.us
-            self.pending[k] = None
+            self.pending[k] = self.ran
         elif task.kind is TaskKind.WAIT:
             self.waited = True
             if task.of >= 0:
@@ -205,6 +212,8 @@ class _Maker:
     def need(self, k: int) -> None:
         """Place a task with all that it must follow."""
         for one in self.missing(k) or ():
+            if self.done[one]:
+                continue  # it came along with another
             if self.tasks[one].kind is TaskKind.COLLECTIVE:
                 self.land_some(one)
             self.place(one)
@@ -223,6 +232,16 @@ class _Maker:
             if not waits:
                 return
             for w in waits:
+                self.place(w)
+
+    def land_old_ones(self) -> None:
+        """Wait for what was begun as many kernels ago as may run meanwhile."""
+        most = self.limits.prefetch
+        if most is None:
+            return
+        old = [k for k, ran in self.pending.items() if self.ran - ran >= most]
+        for w in [w for k in old for w in self.roles.waits[k]]:
+            if not self.done[w] and all(self.done[s] for s in self.before[w]):
                 self.place(w)
 
     # -- collectives -----------------------------------------------------------------------

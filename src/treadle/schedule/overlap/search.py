@@ -8,31 +8,30 @@ new, but the same on every rank, because nothing here depends on anything but th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from treadle.analysis.comm.bounds import MakespanBound, bound_of
-from treadle.analysis.comm.simulate import Run, most_in_flight, simulate
+from treadle.analysis.comm.simulate import Run, longest_flight, most_in_flight, simulate
 from treadle.analysis.comm.tasks import TaskGraph, TaskKind
 from treadle.schedule.ordering.measure import peak_of
 from treadle.schedule.ordering.steps import Steps
 from treadle.schedule.overlap.anneal import LARGEST, annealed
 from treadle.schedule.overlap.exact import exact_order, is_small
 from treadle.schedule.overlap.list_schedule import Limits, list_schedule, tight_profile
-from treadle.schedule.overlap.local_search import improved
+from treadle.schedule.overlap.local_search import CLOSE, improved
 from treadle.schedule.overlap.roles import Roles, roles_of
 
-WORTH_REORDERING = 0.01
+WORTH_REORDERING = 0.0005
 """The part of the time that must be won for collectives of a group to change places."""
-TRIED_TASKS = 200_000
+TRIED_TASKS = 400_000
 """Tasks simulated by the local search, over all tries: large programs get fewer."""
 WAYS = ((False, 8, 0.5), (False, 2, 0.0), (True, 8, 0.5), (True, 2, 0.0))
 """Whether to wait if it is crowded, how many stand in line on a channel, the margin of waits."""
 GOOD_SHARE = 0.99
-"""With this share of the possible overlap, no more orders are made."""
-GOOD_SHARE_OF_LARGE = 0.95
+"""With this share of the possible overlap, single tasks no longer change places by chance."""
 LARGE = 1500
-"""Tasks from which on a program is content with less: each order takes long to make."""
+"""Tasks from which on fewer orders are made: each takes long."""
 TIGHTER = 4
 """How often a budget is lowered by what an order was over it."""
 
@@ -101,14 +100,13 @@ def _best(
 ) -> tuple[Run, MakespanBound]:
     """The earliest of the orders made that fits, improved; and a time that none beats."""
     limit = bound_of(graph)
-    good = GOOD_SHARE if len(graph.tasks) < LARGE else GOOD_SHARE_OF_LARGE
-    allowed = _allowed_in_flight(graph, limits)
-    if most_in_flight(graph, given) > allowed:
+    within = _within(graph, limits)
+    if not within(given):
         given = waited_for_at_once(graph, given)
     best = simulate(graph, given)
 
     def fits(order: list[int]) -> bool:
-        return most_in_flight(graph, order) <= allowed and peak_of(steps, order) <= budget
+        return within(order) and peak_of(steps, order) <= budget
 
     if limits.exact and thorough and is_small(graph):
         exact = exact_order(graph)
@@ -118,15 +116,15 @@ def _best(
         if run.makespan_us < best.makespan_us * (1 - 1e-9) and fits(list(exact.order)):
             best = run
     bound = limit.us
-    if best.overlap(bound) >= good:
+    if best.makespan_us <= bound * CLOSE:
         return best, limit
     for order in _orders(roles_of(graph), steps, limits, budget):
         run = simulate(graph, order)
-        if most_in_flight(graph, order) > allowed:
+        if not within(order):
             continue
         if run.makespan_us < best.makespan_us * (1 - 1e-9):
             best = run
-        if best.overlap(bound) >= good or not thorough:
+        if best.makespan_us <= bound * CLOSE or not thorough:
             return best, limit
     if not thorough:
         return best, limit
@@ -135,6 +133,20 @@ def _best(
     if len(order) <= LARGEST and simulate(graph, order).overlap(bound) < GOOD_SHARE:
         order = annealed(graph, order, bound, fits)
     return simulate(graph, order), limit
+
+
+def _within(graph: TaskGraph, limits: Limits) -> Callable[[list[int]], bool]:
+    """Whether an order has no more under way at once, and nothing for longer, than is allowed."""
+    most_bytes = _allowed_in_flight(graph, limits)
+    most_kernels = float("inf") if limits.prefetch is None else limits.prefetch
+
+    def within(order: list[int]) -> bool:
+        is_small = most_bytes == float("inf") or most_in_flight(graph, order) <= most_bytes
+        return is_small and (
+            most_kernels == float("inf") or longest_flight(graph, order) <= most_kernels
+        )
+
+    return within
 
 
 def _allowed_in_flight(graph: TaskGraph, limits: Limits) -> int | float:

@@ -6,20 +6,25 @@ graphs is above the limit, the graphs are divided anew with less to keep, until 
 is left to give up.
 
     share of activations kept    1.0 -> 0.75 -> 0.5 -> 0.25 -> 0
+    weights gathered again       none, half, all: for each of these, if there are gathers
     predicted peak               the first one within the limit is taken
+
+A collective that one rank repeats all must repeat: where there are gathers, the division that the
+first rank found is everybody's.
 """
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from treadle.codegen.lower import lower
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.capture import regather
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
@@ -28,6 +33,7 @@ from treadle.frontends.torch.capture.same_nodes import merge_same_nodes
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
+from treadle.frontends.torch.process_groups import agreed_on, sent_by
 from treadle.runtime.hosts.torch_tensors import storage_key
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.plan_launches import plan_launches
@@ -44,11 +50,14 @@ class Division(NamedTuple):
     forward: torch.fx.GraphModule
     backward: torch.fx.GraphModule
     peak_bytes: int
+    way: int
+    """Which of the ways that are tried it was."""
 
 
 def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
     """How to divide a joint graph: torch's way, or within the memory that is asked for."""
     limit = settings.options.memory_limit
+    always = settings.options.regather == "always"
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
@@ -56,6 +65,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
         if compat.merges_same_nodes():
             merge_same_nodes(joint.graph)
         if limit is None:
+            regather.mark(joint, 1.0 if always else 0.0)
             return compat.min_cut(joint, inputs, **rest)
         try:
             return divided(joint, inputs, limit, settings, **rest)
@@ -101,21 +111,49 @@ def divided(
     joint: torch.fx.GraphModule, inputs: Any, limit: int, settings: Settings, **rest: Any
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
     """The first division that fits the limit, else the one with the lowest peak (TOR004)."""
-    best: Division | None = None
-    for share in SHARES:
+
+    ways = [(share, level) for share in SHARES for level in _levels(joint, settings)]
+
+    def division(way: int) -> Division:
+        share, level = ways[way]
+        copied = _copied(joint)
+        regather.mark(copied, level)
         with compat.keeping(share):
-            forward, backward = compat.min_cut(_copied(joint), inputs, **rest)
-        peak = _peak(forward, backward, rest["num_fwd_outputs"], settings)
-        if best is None or peak < best.peak_bytes:
-            best = Division(forward, backward, peak)
-        if best.peak_bytes <= limit:
-            return best.forward, best.backward
-    assert best is not None, "at least one division is tried"
+            forward, backward = compat.min_cut(copied, inputs, **rest)
+        return Division(
+            forward, backward, _peak(forward, backward, rest["num_fwd_outputs"], settings), way
+        )
+
+    best = _first_that_fits(map(division, range(len(ways))), limit)
+    if len(ways) > len(SHARES):
+        way = agreed_on("division", sent_by(joint), best.way)
+        best = best if way == best.way else division(way)
+    if best.peak_bytes <= limit:
+        return best.forward, best.backward
     _warn(
         f"no division into forward and backward fits memory_limit={limit}; the best found holds"
         f" {best.peak_bytes} bytes at once"
     )
     return best.forward, best.backward
+
+
+def _first_that_fits(divisions: Iterable[Division], limit: int) -> Division:
+    best: Division | None = None
+    for found in divisions:
+        if best is None or found.peak_bytes < best.peak_bytes:
+            best = found
+        if best.peak_bytes <= limit:
+            break
+    assert best is not None, "at least one division is tried"
+    return best
+
+
+def _levels(joint: torch.fx.GraphModule, settings: Settings) -> Sequence[float]:
+    """How much of what is gathered may be gathered again, in the order to try."""
+    asked = settings.options.regather
+    if asked == "always":
+        return (1.0,)
+    return regather.LEVELS if asked == "auto" and regather.gathers_of_weights(joint) else (0.0,)
 
 
 def _warn(words: str) -> None:

@@ -76,10 +76,16 @@ def measure(
     sizes: ModelSizes, backends: Sequence[str], *, rounds: int = ROUNDS, threads: int = 1
 ) -> list[MeasuredRow]:
     """Every job by every backend, eager first; the caller's number of threads is put back."""
+    with _on_threads(threads):
+        return [row for job in JOBS for row in _measure_job(job, sizes, backends, rounds)]
+
+
+@contextmanager
+def _on_threads(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return [row for job in JOBS for row in _measure_job(job, sizes, backends, rounds)]
+        yield
     finally:
         torch.set_num_threads(before)
 
@@ -132,14 +138,15 @@ def _fresh_model(sizes: ModelSizes) -> Any:
     return Decoder(sizes)
 
 
-def demo_page(sizes: ModelSizes, out: str) -> ReportPage:
-    """Write the page of the demo's training step, forward and backward."""
+def demo_page(sizes: ModelSizes, out: str, *, threads: int = 1) -> ReportPage:
+    """Write the page of the demo's training step, forward and backward, measured like the rest."""
     model, ids = _fresh_model(sizes), _ids(sizes)
 
     def training_step(ids: Any) -> Any:
         return next_token_loss(model(ids), ids)
 
-    return report(training_step, ids, out=out)
+    with _on_threads(threads):
+        return report(training_step, ids, out=out)
 
 
 def _ids(sizes: ModelSizes) -> Any:

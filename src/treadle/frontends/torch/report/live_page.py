@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from treadle.frontends.torch.capture.compile import Built
 
 DEFAULT = "report.html"
-FRAME = '<iframe style="width:100%;height:720px;border:1px solid #888" srcdoc="{}"></iframe>'
+FRAME = (
+    '<iframe title="report" style="width:100%;height:720px;border:1px solid #888" srcdoc="{}">'
+    "</iframe>"
+)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReportPage:
     """A page that was written; in Jupyter it is shown in place."""
 
@@ -41,6 +44,9 @@ class ReportPage:
     def __str__(self) -> str:
         graphs = self.data["graphs"]
         return f"{self.path}: {len(graphs)} graph{'s' * (len(graphs) != 1)}"
+
+    def __repr__(self) -> str:
+        return f"ReportPage({str(self)!r})"  # the data are the whole page
 
     def _repr_html_(self) -> str:
         return FRAME.format(html.escape(page(self.data), quote=True))
