@@ -180,6 +180,12 @@ def source_name(node: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def has_wide_vectors() -> bool:
+    """Whether torch, and so code for this machine, runs on vectors of at least 8 floats."""
+    found: str = torch.backends.cpu.get_cpu_capability()
+    return found.startswith("AVX")
+
+
 def not_compiled(function: Any) -> Any:
     """What was given to torch.compile, if something was; otherwise the function itself."""
     if isinstance(function, torch.nn.Module):
