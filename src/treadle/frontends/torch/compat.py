@@ -180,10 +180,10 @@ def source_name(node: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def has_wide_vectors() -> bool:
-    """Whether torch, and so code for this machine, runs on vectors of at least 8 floats."""
+def floats_in_a_vector() -> int:
+    """How many floats a vector of this machine holds, as torch found out; 0 if it does not say."""
     found: str = torch.backends.cpu.get_cpu_capability()
-    return found.startswith("AVX")
+    return {"2": 8, "512": 16}.get(found.removeprefix("AVX"), 0)
 
 
 def not_compiled(function: Any) -> Any:

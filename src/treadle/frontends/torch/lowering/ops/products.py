@@ -22,6 +22,8 @@ LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 4, 8, 4
 MOST_POINTS = 1 << 26
 """Multiplications of one product: what is larger does not lie in caches, which the library knows
 more about."""
+MOST_ROWS_OF_8 = 32
+"""With vectors of 8 floats tiles are small: the library catches up with so many rows."""
 Follow = Callable[[LoopWriter, Index, Value], Value]
 
 
@@ -74,7 +76,7 @@ def multiply(c: Node, x: Realised, w: Realised, target: Realised, follow: Follow
 
 def check_types(c: Node, *factors: Tensor) -> None:
     """Refuse what only the library multiplies."""
-    if c.graph.device != "cpu" or not c.graph.own_products or not compat.has_wide_vectors():
+    if c.graph.device != "cpu" or not c.graph.own_products or not compat.floats_in_a_vector():
         raise NotLowered("products are library calls on this device")
     if any(x.dtype is not DType.F32 for x in factors):
         raise NotLowered("products of other types than f32 are library calls")
@@ -85,5 +87,5 @@ def check_sizes(rows: Expr, columns: Expr, terms: Expr) -> None:
     m, n, k = hint(rows), hint(columns), hint(terms)
     if m < LEAST_ROWS or n < LEAST_COLUMNS or k < LEAST_TERMS:
         raise NotLowered("the library multiplies matrices of few rows or columns")
-    if m * n * k > MOST_POINTS:
+    if m * n * k > MOST_POINTS or (m > MOST_ROWS_OF_8 and compat.floats_in_a_vector() == 8):
         raise NotLowered("the library multiplies large matrices")
