@@ -53,7 +53,7 @@ from treadle.testing.error_bound import derive_bounds, outside
 from treadle.testing.strategies import programs
 
 PLAIN = {"special", "sort", "turn", "product", "threads"}
-FULL = {*PLAIN, "fast", *[f"vector_{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"]}
+FULL = {*PLAIN, "fast", "halves", *[f"vector_{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"]}
 BATCH = 50
 
 Sizes = dict[Symbol, int]

@@ -24,6 +24,7 @@ chose them. Where partial sums live:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from treadle.codegen.c.block import CodeBlock
@@ -56,6 +57,8 @@ from treadle.kernel.stages import (
 ALWAYS = frozenset({"index", "constant", "cast", "yield"})
 CHEAP = 4.0
 """Work of a statement that may be done for nothing, where a mask is false."""
+HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_on_vectors("
+"""Conversions of f16, and their names where every point of a loop on vectors makes them."""
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
 
@@ -71,6 +74,8 @@ class ScheduledWriter(BodyWriter):
         self._laned: set[str] = set()
         self._lane_block: CodeBlock | None = None
         self._vector_block: CodeBlock | None = None
+        self._on_vectors: list[CodeBlock] = []
+        """All blocks whose lines are carried out at every point of a loop on vectors."""
         super().__init__(operation, nest.body, frame, top)
         self.tiles = Tiles(self)
         self.product = self._product_tiles()
@@ -105,7 +110,8 @@ class ScheduledWriter(BodyWriter):
 
     def _calls_here(self) -> bool:
         """Whether the loop that is being written calls functions on vectors."""
-        return any("tr_vector_" in p for p in self.loops.innermost.parts if isinstance(p, str))
+        found = [p for p in self.loops.innermost.parts if isinstance(p, str)]
+        return any("tr_vector_" in p or HALVES.search(p) for p in found)
 
     def _chosen(self, values: Sequence[str], types: Sequence[DType]) -> str:
         """One of two values by its bits.
@@ -169,7 +175,20 @@ class ScheduledWriter(BodyWriter):
             if time in self.nests.passes:
                 self._pass(self.nests.passes[time])
         self._finish_pending()
+        self._convert_halves()
         self.top.add(*self.after)
+
+    def _convert_halves(self) -> None:
+        """Let the machine's own instructions convert f16, where loops run on vectors."""
+        for block in self._on_vectors:
+            found = [x for x in (*block.head, *block.parts) if isinstance(x, str)]
+            if not any(map(HALVES.search, found)):
+                continue
+            self.frame.helpers.add("halves")
+            block.head = [HALVES.sub(ON_VECTORS, line) for line in block.head]
+            block.parts = [
+                HALVES.sub(ON_VECTORS, x) if isinstance(x, str) else x for x in block.parts
+            ]
 
     def _open_outer(self) -> None:
         """Open the outer loops; what does not vary along the rest of them comes before it."""
@@ -250,6 +269,8 @@ class ScheduledWriter(BodyWriter):
     def _opened(self, a: Axis) -> CodeBlock:
         block = self.loops.innermost
         self._vector_block = block if a.binding is Binding.VECTOR else None
+        if a.binding is Binding.VECTOR:
+            self._on_vectors.append(block)
         return block
 
     def divides(self, a: Axis) -> bool:

@@ -76,9 +76,10 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
     if "fast" in helpers:
         texts += [_header("lanes_1"), _header("fast")]
     wanted = sorted(name for name in helpers if name.startswith(VECTOR))
-    if wanted:
+    if wanted or "halves" in helpers:
         names = [name.removeprefix(VECTOR) for name in wanted]
         texts.append(_header("vectors"))
+        texts += [_header("halves")] if "halves" in helpers else []
         if own := [name for name in names if name not in LIBRARY]:
             texts += [*_on_vectors(), *[f"TR_VECTOR_FUNCTION({name})" for name in own]]
         if len(own) < len(names):

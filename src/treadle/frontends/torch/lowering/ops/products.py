@@ -58,11 +58,18 @@ def addmm(
 
 def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
     check_types(c, x, w)
-    check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1])
+    if not _is_row_by_rows(x, w):
+        check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1])
     left, right = c.realise(x), c.realise(w)
     target = in_memory(c.buffer())
     multiply(c, left, right, target, follow)
     return target
+
+
+def _is_row_by_rows(x: Tensor, w: Tensor) -> bool:
+    """Whether one row is multiplied by what lies along the sum: sums of rows like any other."""
+    is_row = len(x.sizes) == 2 and x.sizes[0].value == 1 and isinstance(w, Realised)
+    return is_row and isinstance(w, Realised) and w.layout.strides[0].value == 1
 
 
 def multiply(c: Node, x: Realised, w: Realised, target: Realised, follow: Follow) -> None:
