@@ -222,12 +222,14 @@ def test_beside_the_peer_we_need_less_memory() -> None:
         assert ours.peak_bytes == pytest.approx(ours.peak_measured, abs=1024)
 
 
-def test_outputs_that_lie_idle_at_the_peak_do_not_raise_it() -> None:
+@pytest.mark.parametrize("products, most", [("library", 1.005), ("auto", 1.04)])
+def test_outputs_that_lie_idle_at_the_peak_do_not_raise_it(products: str, most: float) -> None:
     """An output that takes in temporaries is held from the first of them to the end."""
     built: list[Any] = []
+    asked = Options(products=products)
     torch.manual_seed(0)
     model, ids = Decoder(ModelSizes()), torch.arange(128).reshape(2, 64)
-    backend = partial(compile_with, Settings(Options(), strict=True, report=built.append))
+    backend = partial(compile_with, Settings(asked, strict=True, report=built.append))
     torch.compile(lambda x: next_token_loss(model(x), x), backend=backend)(ids).backward()
     plans = [one.runner.bound().memory for one in built]
-    assert [plan.peak_bytes <= plan.lower_bound * 1.005 for plan in plans] == [True, True]
+    assert [plan.peak_bytes <= plan.lower_bound * most for plan in plans] == [True, True]

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.torch
 def compiled(function: Any, host: str = "c", **rest: Any) -> tuple[Any, list[Built]]:
     torch._dynamo.reset()
     built: list[Built] = []
-    settings = Settings(Options.from_env().with_(host=host), True, report=built.append)
+    # A host is about library calls: products of ours are kernels like any other.
+    asked = Options.from_env().with_(host=host, products="library")
+    settings = Settings(asked, True, report=built.append)
     backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
     return torch.compile(function, backend=backend, **rest), built
 

@@ -41,7 +41,9 @@ class Watch:
     plans: list[DeviceMemory] = field(default_factory=list)
 
     def compiled(self, function: Callable[..., Any], **rest: Any) -> Callable[..., Any]:
-        settings = Settings(Options.from_env(), True, report=self.built.append)
+        # Calls, with memory of their own, are what most plans here are about.
+        options = Options.from_env().with_(products="library")
+        settings = Settings(options, True, report=self.built.append)
         backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
         made: Callable[..., Any] = torch.compile(function, backend=backend, **rest)
         return made

@@ -32,6 +32,7 @@ from hypothesis.errors import UnsatisfiedAssumption
 sys.path.insert(0, str(Path(__file__).parents[1] / "property"))
 
 from focused_programs import crowds, relays
+from product_programs import products
 from random_bodies import bodies
 from small_programs import EXTERNS, inputs_for, size_choices, small_programs
 from test_c_programs import reads_what_it_accumulates, shows_bits_of_nan
@@ -51,8 +52,8 @@ from treadle.runtime import compile_program
 from treadle.testing.error_bound import derive_bounds, outside
 from treadle.testing.strategies import programs
 
-PLAIN = {"special", "sort", "turn", "threads"}
-FULL = {*PLAIN, "fast", *[f"vector_{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"]}
+PLAIN = {"special", "sort", "turn", "product", "threads"}
+FULL = {*PLAIN, "fast", "halves", *[f"vector_{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"]}
 BATCH = 50
 
 Sizes = dict[Symbol, int]
@@ -87,6 +88,7 @@ FAMILIES = {
     "relays": Family(relays(), _counts(0), inputs_for, fuses=True),
     "crowds": Family(crowds(), _counts(0), inputs_for, fuses=True),
     "wide": Family(wide_programs(), _counts(48, 5), _random),
+    "products": Family(products(), _counts(0), _random, fuses=True),
 }
 
 

@@ -194,6 +194,13 @@ class Options:
         WholeNumber(0),
         "TREADLE_PREFETCH",
     )
+    products: str = _option(
+        "auto",
+        "who multiplies matrices on a CPU: kernels where they are faster than calls (auto), or"
+        " always the library",
+        OneOf("auto", "library"),
+        "TREADLE_PRODUCTS",
+    )
     host: str = _option(
         "auto",
         "who carries out a compiled graph on the CPU: a function in C (c), Python (python), or C"

@@ -23,6 +23,7 @@ from treadle.ir.loop_schedule import (
 )
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_gpu import may_be_tiled
+from treadle.kernel.choose_product import may_be_unrolled
 from treadle.kernel.stages import plan_nests
 from treadle.kernel.vector_rules import accesses_of, may_be_vector, may_reorder
 
@@ -75,6 +76,10 @@ def is_allowed(nest: Nest, program: Program) -> Verdict:
 def _may_be_vectors(nest: Nest, program: Program, plan: LoopPlan) -> Verdict:
     """Whether every loop that is walked side by side with others may be."""
     vector = plan.vector
+    if any(a.binding is Binding.UNROLL for a in plan.axes):
+        unrolled = may_be_unrolled(nest, program, plan)
+        if not unrolled:
+            return unrolled
     if vector is None:
         return YES
     lanes = [a for a in plan.lanes if a.part is AxisPart.WITHIN]

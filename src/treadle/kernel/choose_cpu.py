@@ -3,6 +3,7 @@
     rows        y[i] = sum of x[i, r]      vectors along r, partial sums flow on every 4096 elements
     columns     y[i] = sum of x[r, i]      lanes of i inside r: whole lines of memory, one sum each
     transposed  y[i, j] = x[j, i]          blocks of both, x goes through a tile
+    product     y[i, j] = sum of x[i, r] * w[r, j]     tiles in registers, see `choose_product`
 
 The loop for vectors is the one along which memory is touched in the cheapest way: element by
 element costs least, the same element hardly anything, strides a line of cache each.
@@ -30,7 +31,9 @@ from treadle.ir.loop_schedule import (
     plan_loops,
 )
 from treadle.ir.ops import OPS
+from treadle.ir.products import MatrixProduct
 from treadle.ir.program import Nest, Program
+from treadle.kernel.choose_product import product_in, product_steps
 from treadle.kernel.stages import POSITIONS, Nests, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
 
@@ -54,6 +57,8 @@ LEAST_SHARED_NS = 60_000
 ACCESS_PS, WORK_PS, SCALAR = 40, 30, 6.0
 """Picoseconds for touching an element and for a unit of work (see `ops`) on vectors, and how much
 longer it takes without them. Rough, for all they decide is how many threads share a nest."""
+PRODUCT = 0.15
+"""How much less a point of a product takes, of which registers hold all but two loads in ten."""
 INVARIANT, NEXT, STRIDED, BY_DATA = 0.1, 1.0, 6.0, 4.0
 SINGLE_PS, MISSED_PS = 250, 600
 """Picoseconds for touching an element by itself: in the first cache, and for a load out of it."""
@@ -116,6 +121,9 @@ class _Choice:
 
     def steps(self) -> tuple[tuple[Step, ...], Verdict]:
         """The steps, and the verdict that explains them."""
+        product = product_in(self.nest, self.program)
+        if product is not None:
+            return self._product(product)
         best, refusal = self._best()
         if best is None:
             names = tuple([v.name for v in self.body.space.vars])
@@ -132,6 +140,12 @@ class _Choice:
         steps = tuple(found)
         steps = (*steps, *self._threads(steps, 1.0))
         return steps, yes("KER007", nest=self.nest.name, loop=v.name, shape=shape)
+
+    def _product(self, product: MatrixProduct) -> tuple[tuple[Step, ...], Verdict]:
+        block = None if self.numerics.accumulation == "f32" else self._block()
+        steps = tuple(product_steps(self.body, product, block))
+        steps = (*steps, *self._threads(steps, PRODUCT))
+        return steps, yes("KER007", nest=self.nest.name, loop=product.columns.name, shape="product")
 
     # -- threads -------------------------------------------------------------------------------
     def _picoseconds(self, factor: float) -> int:

@@ -14,6 +14,7 @@ from treadle.index import Domain, Expr, hint
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
 from treadle.ir.pattern import pattern_of
+from treadle.ir.products import is_product
 from treadle.ir.program import Loop, Operation, Program
 from treadle.kernel.common_loops import can_be_a_part
 from treadle.kernel.space import ONE, Space, quotient, space_of
@@ -26,8 +27,8 @@ class KernelDraft:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "_moved", "call", "combines", "device", "fixed", "leaves", "members", "name", "repeats",
-        "scans",        "space", "statements", "touches", "uses", "work",
+        "_moved", "call", "combines", "device", "fixed", "leaves", "members", "multiplies", "name",
+        "repeats", "scans", "space", "statements", "touches", "uses", "work",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,8 @@ class KernelDraft:
         self.uses: dict[str, int] = {}
         """How many members touch a storage."""
         self.scans = False
+        self.multiplies = False
+        """Whether a member multiplies matrices, in tiles that only fit loops like its own."""
         self.combines: tuple[Expr, Expr] | None = None
         """Points and steps in all of what needs whole rows: scans, sorts, moments."""
         self.repeats: Expr | None = None
@@ -63,6 +66,7 @@ class KernelDraft:
                 if not can_be_a_part(op.body):
                     self.combines = op.body.domain.numel, op.body.space.numel
                 self.scans = any(at.stmt.op in ("scan", "sort") for at in op.body.walk())
+                self.multiplies = pattern_of(op).pattern.derive(is_product)
             for access in program.derive(accesses)[op.name] if known is None else known:
                 self.touches.setdefault(access.storage, []).append(Touch(access, op, program))
             self.uses = dict.fromkeys(self.touches, 1)
@@ -101,6 +105,7 @@ class KernelDraft:
         self.members = sorted([*self.members, *other.members])
         self.leaves += other.leaves
         self.scans = self.scans or other.scans
+        self.multiplies = self.multiplies or other.multiplies
         self.combines = other.combines if self.combines is None else self.combines
         self.call = other.call if self.call is None else self.call
         self.statements += other.statements

@@ -24,13 +24,15 @@ chose them. Where partial sums live:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame, Gate
 from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
-from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction, PartialWalk, State
+from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
+from treadle.codegen.c.pass_writer import Acting, PassWriter, ProductPassWriter
+from treadle.codegen.c.products import ProductTiles
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import converted, held
@@ -38,6 +40,7 @@ from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
 from treadle.ir.body import COMBINING, Stmt
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
 from treadle.ir.ops import OPS, POINTWISE
+from treadle.ir.products import product_of
 from treadle.ir.program import Nest
 from treadle.ir.spec_facts import storage_limit
 from treadle.ir.types import DType
@@ -54,17 +57,10 @@ from treadle.kernel.stages import (
 ALWAYS = frozenset({"index", "constant", "cast", "yield"})
 CHEAP = 4.0
 """Work of a statement that may be done for nothing, where a mask is false."""
+HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_on_vectors("
+"""Conversions of f16, and their names where every point of a loop on vectors makes them."""
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
-
-
-@dataclass
-class Acting:
-    """A reduction in the pass that is being written."""
-
-    step: Step
-    walk: PartialWalk
-    is_last: bool
 
 
 class ScheduledWriter(BodyWriter):
@@ -78,9 +74,20 @@ class ScheduledWriter(BodyWriter):
         self._laned: set[str] = set()
         self._lane_block: CodeBlock | None = None
         self._vector_block: CodeBlock | None = None
+        self._on_vectors: list[CodeBlock] = []
+        """All blocks whose lines are carried out at every point of a loop on vectors."""
         super().__init__(operation, nest.body, frame, top)
         self.tiles = Tiles(self)
+        self.product = self._product_tiles()
         frame.helpers.add("fast")
+
+    def _product_tiles(self) -> ProductTiles | None:
+        """The tiles of a product, if that is what the schedule is for."""
+        if not any(a.binding is Binding.UNROLL for a in self.plan.axes):
+            return None
+        product = product_of(self.body)
+        assert product is not None, "KER007: only products have tiles"
+        return ProductTiles(self, product)
 
     def plan_stages(self) -> Nests:
         """When each statement runs; what is kept was decided by the schedule."""
@@ -103,7 +110,8 @@ class ScheduledWriter(BodyWriter):
 
     def _calls_here(self) -> bool:
         """Whether the loop that is being written calls functions on vectors."""
-        return any("tr_vector_" in p for p in self.loops.innermost.parts if isinstance(p, str))
+        found = [p for p in self.loops.innermost.parts if isinstance(p, str)]
+        return any("tr_vector_" in p or HALVES.search(p) for p in found)
 
     def _chosen(self, values: Sequence[str], types: Sequence[DType]) -> str:
         """One of two values by its bits.
@@ -167,7 +175,20 @@ class ScheduledWriter(BodyWriter):
             if time in self.nests.passes:
                 self._pass(self.nests.passes[time])
         self._finish_pending()
+        self._convert_halves()
         self.top.add(*self.after)
+
+    def _convert_halves(self) -> None:
+        """Let the machine's own instructions convert f16, where loops run on vectors."""
+        for block in self._on_vectors:
+            found = [x for x in (*block.head, *block.parts) if isinstance(x, str)]
+            if not any(map(HALVES.search, found)):
+                continue
+            self.frame.helpers.add("halves")
+            block.head = [HALVES.sub(ON_VECTORS, line) for line in block.head]
+            block.parts = [
+                HALVES.sub(ON_VECTORS, x) if isinstance(x, str) else x for x in block.parts
+            ]
 
     def _open_outer(self) -> None:
         """Open the outer loops; what does not vary along the rest of them comes before it."""
@@ -177,6 +198,8 @@ class ScheduledWriter(BodyWriter):
         self._written: set[int] = set()
         for k, a in enumerate(self.plan.outer):
             self.emit_fixed(first, self.plan.outer[k:], only_before=True)
+            if self.product is not None:
+                self.product.pack(self.plan.outer[k:])
             self.open_axis(a)
 
     def emit_fixed(
@@ -246,6 +269,8 @@ class ScheduledWriter(BodyWriter):
     def _opened(self, a: Axis) -> CodeBlock:
         block = self.loops.innermost
         self._vector_block = block if a.binding is Binding.VECTOR else None
+        if a.binding is Binding.VECTOR:
+            self._on_vectors.append(block)
         return block
 
     def divides(self, a: Axis) -> bool:
@@ -373,7 +398,10 @@ class ScheduledWriter(BodyWriter):
         self._finish_pending()
         inner = [a for a in self.plan.inner if not a.reduces or a.loop in one.loops]
         acting = [self._acting(s, one) for s in one.actions if s.op == "reduce"]
-        PassWriter(self, one, inner, acting).write()
+        if self.product is not None:
+            ProductPassWriter(self, one, inner, acting).write_tile(self.product)
+        else:
+            PassWriter(self, one, inner, acting).write()
 
     def _acting(self, step: Step, one: InnerPass) -> Acting:
         found = self._partials.get(step.number)
@@ -436,130 +464,6 @@ class ScheduledWriter(BodyWriter):
         name = self.names.fresh(prefix)
         self.setup.add(f"{ctype} {name}[{max(length, 1)}] __attribute__((aligned(64)));")
         return name
-
-
-class PassWriter:
-    """Writes one pass: loops, partial sums and where they flow."""
-
-    def __init__(
-        self, w: ScheduledWriter, one: InnerPass, inner: Sequence[Axis], acting: Sequence[Acting]
-    ) -> None:
-        self.w, self.one, self.inner, self.acting = w, one, inner, acting
-        lanes = [k for k, a in enumerate(inner) if not a.reduces]
-        self.last_lane = lanes[-1] if lanes else -1
-        behind = any(a.reduces for a in inner[self.last_lane + 1 :])
-        flush = [k for k, a in enumerate(inner) if a.name == w.plan.flush]
-        self.has_lanes, self.is_inside = bool(lanes), bool(lanes) and behind
-        self.flush = flush[0] if flush and not self.is_inside and acting else -1
-        self.has_parts = self.is_inside or self.flush >= 0
-        """Whether partial states are apart from wide ones."""
-
-    # -- names of states ----------------------------------------------------------------------
-    def wide(self, name: str) -> str:
-        """A state that lasts for the whole pass, or what a former pass found out."""
-        if name not in self._states:
-            return self.w.known_name(name)
-        return f"{name}[{self.w.lane()}]" if self.has_lanes else name
-
-    def part(self, name: str) -> str:
-        """A state at a point."""
-        if name not in self._states or not self.has_parts:
-            return self.wide(name)
-        return f"{name}_p" if self.is_inside or not self.has_lanes else f"{name}_p[{self.w.lane()}]"
-
-    @property
-    def states(self) -> list[State]:
-        """All states of the pass."""
-        return [s for a in self.acting for s in a.walk.states]
-
-    # -- writing -------------------------------------------------------------------------------
-    def write(self) -> None:
-        """Write the pass."""
-        w = self.w
-        self._states = {s.name for s in self.states}
-        w._scope = set()
-        self._declare_wide()
-        self._fills_tiles = True
-        made_before = set(w._done)
-        for k, a in enumerate(self.inner):
-            w.emit_fixed(self.one.needed, self.inner[k:])
-            if a.part is AxisPart.WITHIN and self._fills_tiles:
-                self._fills_tiles = False
-                w.tiles.fill(self.one.needed)
-            block = w.open_axis(a, self._clauses(k))
-            if k == self.last_lane:
-                w._lane_block = block
-                if self.is_inside:
-                    self._declare_parts(lane=False)
-            if k == self.flush:
-                self._declare_parts(lane=self.has_lanes)
-        for step in self.one.needed:
-            if step.position in w._done:
-                continue
-            if step.op != "reduce":
-                w.at_point(step, self.one)
-                continue
-            found = next(a for a in self.acting if a.step is step)
-            for number in step.stmt.args:
-                w.name_of(number)
-            w.loops.innermost.add(*found.walk.at_point(self.part))
-        w._done = made_before
-        for k in reversed(range(len(self.inner))):
-            w.loops.pop()
-            if k == self.last_lane + 1 and self.is_inside:
-                self._join(lane=False)
-            if k == self.last_lane:
-                w._lane_block = None
-            if k == self.flush + 1 and self.flush >= 0:
-                self._join(lane=self.has_lanes)
-        if self.acting:
-            w.finish_later(self.acting, self.wide)
-
-    def _clauses(self, k: int) -> str:
-        """What vectors combine at the end of their loop."""
-        a = self.inner[k]
-        if a.binding is not Binding.VECTOR or not a.reduces:
-            return ""
-        groups: dict[str, list[str]] = {}
-        for s in self.states:
-            groups.setdefault(s.clause, []).append(f"{s.name}_p" if self.has_parts else s.name)
-        return "".join(f" reduction({op}: {', '.join(names)})" for op, names in groups.items())
-
-    def _declare_wide(self) -> None:
-        w = self.w
-        for s in self.states:
-            kind = s.wide if self.has_parts else s.partial
-            if self.has_lanes:
-                w.home.add(f"{kind} {s.name}[{w.lane_count}];")
-            else:
-                w.loops.innermost.add(f"{kind} {s.name} = {s.start};")
-        if self.has_lanes and self.states:
-            self._over_lanes([f"{self.wide(s.name)} = {s.start};" for s in self.states])
-
-    def _declare_parts(self, lane: bool) -> None:
-        here = self.w.loops.innermost
-        for s in self.states:
-            if lane:
-                here.add(f"{s.partial} {s.name}_p[{self.w.lane_count}];")
-            else:
-                here.add(f"{s.partial} {s.name}_p = {s.start};")
-        if lane and self.states:
-            self._over_lanes([f"{self.part(s.name)} = {s.start};" for s in self.states])
-
-    def _join(self, lane: bool) -> None:
-        lines = [s.joined(self.wide(s.name), self.part(s.name)) for s in self.states]
-        if lane:
-            self._over_lanes(lines)
-        else:
-            self.w.loops.innermost.add(*lines)
-
-    def _over_lanes(self, lines: Sequence[str]) -> None:
-        """Lines that are carried out for each lane."""
-        w = self.w
-        for a in w.plan.lanes:
-            w.open_axis(a)
-        w.loops.innermost.add(*lines)
-        w.loops.pop(len(w.plan.lanes))
 
 
 def is_pure(step: Step) -> bool:

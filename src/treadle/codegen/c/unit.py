@@ -34,6 +34,8 @@ FAST_FLAGS = (
 )
 """What scheduled loops are compiled with besides: they promise less, see `ir.numerics`."""
 LIBRARIES = ("-lm",)
+OPTIONAL = ("special", "sort", "turn", "product")
+"""Parts of the prelude that are there if they are asked for, in this order."""
 LANES = (4, 8, 16)
 """Floats in a vector, for which functions of fast.h are written."""
 
@@ -67,16 +69,17 @@ def write_unit(host: HostProgram) -> Unit:
 
 def prelude(helpers: frozenset[str] = frozenset()) -> str:
     """The helpers generated code stands on, with the optional parts asked for."""
-    parts = ["prelude", *[part for part in ("special", "sort", "turn") if part in helpers]]
+    parts = ["prelude", *[part for part in OPTIONAL if part in helpers]]
     texts = [_header(name) for name in parts]
     if "threads" in helpers:
         texts.append(_header("threads").replace("TR_ERRORS", str(ERROR_LENGTH)))
     if "fast" in helpers:
         texts += [_header("lanes_1"), _header("fast")]
     wanted = sorted(name for name in helpers if name.startswith(VECTOR))
-    if wanted:
+    if wanted or "halves" in helpers:
         names = [name.removeprefix(VECTOR) for name in wanted]
         texts.append(_header("vectors"))
+        texts += [_header("halves")] if "halves" in helpers else []
         if own := [name for name in names if name not in LIBRARY]:
             texts += [*_on_vectors(), *[f"TR_VECTOR_FUNCTION({name})" for name in own]]
         if len(own) < len(names):

@@ -199,6 +199,12 @@ def source_name(node: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def floats_in_a_vector() -> int:
+    """How many floats a vector of this machine holds, as torch found out; 0 if it does not say."""
+    found: str = torch.backends.cpu.get_cpu_capability()
+    return {"2": 8, "512": 16}.get(found.removeprefix("AVX"), 0)
+
+
 def not_compiled(function: Any) -> Any:
     """What was given to torch.compile, if something was; otherwise the function itself."""
     if isinstance(function, torch.nn.Module):

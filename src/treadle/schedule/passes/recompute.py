@@ -28,6 +28,7 @@ from treadle.index import hint
 from treadle.ir.effects import effects
 from treadle.ir.inline import inlined
 from treadle.ir.ops import OPS
+from treadle.ir.products import product_of
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.ir.spec import violations
 from treadle.schedule.policy import policy_of
@@ -185,7 +186,7 @@ def _sources(
 def _is_cheaper(
     source: Loop, op: Loop, program: Program, changed: set[str], longest: int
 ) -> Verdict:
-    """RCP001 to RCP004: short, reads less than its result, all unchanged since, little work."""
+    """RCP001 to RCP005: short, reads less than its result, all unchanged since, little work."""
     of = effects(source)
     if len(source.body.stmts) > longest or len(source.body.reduce) or len(of.writes) != 1:
         return no("RCP001", statements=len(source.body.stmts), limit=longest)
@@ -207,6 +208,9 @@ def _is_cheaper(
         at.stmt.op in ("indirect", "rand", "randn", "randint") for at in source.body.walk()
     ):
         return _reads_too_much(source, program)
+    product = product_of(op.body)
+    if product is not None and target.name in (f.stmt.buffer for f in product.factors):
+        return no("RCP005", buffer=target.name)
     return _little_work(source, op)
 
 

@@ -62,6 +62,16 @@ def adds_as_often(p: Pair) -> Verdict:
     return YES
 
 
+def products_keep_their_loops(p: Pair) -> Verdict:
+    """FUS017: a product of matrices takes in what follows at each of its points, and no more."""
+    if not p.first.multiplies and not p.second.multiplies:
+        return YES
+    own, other = p.first.space, p.second.space
+    if p.first.multiplies and not p.second.multiplies and other.levels == (own.outer,):
+        return YES
+    return no("FUS017", left=str(own), right=str(other))
+
+
 def not_too_many_buffers(p: Pair) -> Verdict:
     """FUS005: a kernel that touches very many buffers runs out of registers and arguments."""
     count = len(p.first.touches) + len(p.second.touches) - len(p.shared)
@@ -79,5 +89,5 @@ def body_not_too_long(p: Pair) -> Verdict:
 
 
 KIND_RULES = (both_are_loops, on_one_device)
-SPACE_RULES = (spaces_agree, reduces_at_one_level, adds_as_often)
+SPACE_RULES = (spaces_agree, reduces_at_one_level, adds_as_often, products_keep_their_loops)
 LIMIT_RULES = (not_too_many_members, not_too_many_buffers, body_not_too_long)

@@ -202,7 +202,7 @@ def _build(
         merge_products(gm)
     is_triton = settings.options.code == "triton" or device_of(gm) != "cpu"
     refuses = why_unwritable if is_triton else None
-    lowered = lower_graph(gm, kind, donated, part, refuses)
+    lowered = lower_graph(gm, kind, donated, part, refuses, _own_products(settings.options))
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
     elif any(b.device.startswith("cuda") for b in lowered.program.buffers):
@@ -233,6 +233,11 @@ def _build(
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
     return Built(kind.value, lowered, scheduled, runner, provenance, time.perf_counter() - began)
+
+
+def _own_products(options: Options) -> bool:
+    """Whether kernels in C may multiply matrices, whose sums are then as exact as others."""
+    return options.products == "auto" and options.numerics != "exact" and options.code != "triton"
 
 
 @lru_cache(maxsize=MOST_COMPILED)

@@ -101,11 +101,12 @@ def lower_graph(
     donated: Sequence[int] = (),
     compile_part: Compile | None = None,
     refuses: Refusal | None = None,
+    own_products: bool = True,
 ) -> Lowered:
     """The graph as a program; nodes whose loops turn out not to be writable become calls.
 
     `compile_part` compiles graphs inside the graph; without it torch runs them. `refuses` says
-    what kernels on the graph's device cannot hold.
+    what kernels on the device cannot hold, `own_products` whether they may multiply matrices.
     """
     write_out_regions(gm)
     without_told_places(gm)
@@ -113,7 +114,8 @@ def lower_graph(
     banned: dict[str, NotLowered] = {}
     while True:
         try:
-            return GraphLowering(gm, kind, donated, banned, compile_part, refuses).run()
+            given = gm, kind, donated, banned, compile_part, refuses, own_products
+            return GraphLowering(*given).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
@@ -131,8 +133,9 @@ class GraphLowering:
         banned: Mapping[str, NotLowered] | None = None,
         compile_part: Compile | None = None,
         refuses: Refusal | None = None,
+        own_products: bool = True,
     ) -> None:
-        self.refuses = refuses
+        self.refuses, self.own_products = refuses, own_products
         self.compile_part, self.device = compile_part, device_of(gm)
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(kind.value, numerics=TORCH)

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.ops import (
     combine,
+    convolutions,
     create,
     foreach,
     formulas,
     index,
     pointwise,
     pool,
+    products,
     reduce,
     resize,
     rest,
@@ -30,6 +32,7 @@ from treadle.frontends.torch.lowering.registry import Lowering, collect
 
 MODULES = (
     combine,
+    convolutions,
     create,
     foreach,
     resize,
@@ -39,6 +42,7 @@ MODULES = (
     index,
     pointwise,
     pool,
+    products,
     reduce,
     scatter,
     shape,

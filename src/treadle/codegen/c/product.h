@@ -1,0 +1,158 @@
+/* Products of matrices, a tile at a time: c[i * wide + j] = sum over r of a[i, r] * b[r, j].
+
+   A tile is held in registers while r runs: a row of b is loaded as vectors, an element of each row
+   of a is spread over a vector. The compiler's own vectors, as wide as the machine's: 8 rows of 32
+   (16 of 16, 16 of 8) with AVX-512, 4 of 16 (8 of 8) with AVX2, 4 of 8 elsewhere. What is left of
+   rows and columns is done by smaller tiles; columns that do not fill the smallest are done together
+   with some before them. */
+#define TR_INTO static inline __attribute__((always_inline, unused))
+#define TR_APART static __attribute__((noinline, unused))
+#ifdef __AVX512F__
+#define TR_WIDE 16
+#define TR_TALL 8
+#elif defined(__AVX2__)
+#define TR_WIDE 8
+#define TR_TALL 4
+#else
+#define TR_WIDE 4
+#define TR_TALL 4
+#endif
+#define TR_NARROW (TR_WIDE < 8 ? TR_WIDE : 8)
+#define TR_TILE_OF(name, lanes) \
+    typedef float tr_p##name __attribute__((vector_size(4 * lanes))); \
+    typedef float tr_q##name __attribute__((vector_size(4 * lanes), aligned(4), may_alias)); \
+    TR_INTO void tr_tile_##name(const int rows, const int vectors, int64_t n, const float *a, \
+                                int64_t down, int64_t along, const float *b, int64_t apart, \
+                                float *c, int64_t wide, int more) \
+    { \
+        tr_p##name sum[2 * TR_TALL][2], row[2]; \
+        _Pragma("GCC unroll 16") for (int i = 0; i < rows; ++i) \
+            _Pragma("GCC unroll 2") for (int j = 0; j < vectors; ++j) { \
+                sum[i][j] = (tr_p##name){0}; \
+                if (more) sum[i][j] = *(tr_q##name *)(c + i * wide + j * lanes); \
+            } \
+        const float *from[4]; /* of every fourth row: what lies between is an address's own sum */ \
+        _Pragma("GCC unroll 4") for (int i = 0; 4 * i < rows; ++i) from[i] = a + 4 * i * down; \
+        for (int64_t r = 0; r < n; ++r, b += apart) { \
+            _Pragma("GCC unroll 2") for (int j = 0; j < vectors; ++j) \
+                row[j] = *(const tr_q##name *)(b + j * lanes); \
+            _Pragma("GCC unroll 16") for (int i = 0; i < rows; ++i) { \
+                const tr_p##name one = from[i / 4][i % 4 * down] - (tr_p##name){0}; \
+                _Pragma("GCC unroll 2") for (int j = 0; j < vectors; ++j) \
+                    sum[i][j] += one * row[j]; \
+            } \
+            _Pragma("GCC unroll 4") for (int i = 0; 4 * i < rows; ++i) from[i] += along; \
+        } \
+        _Pragma("GCC unroll 16") for (int i = 0; i < rows; ++i) \
+            _Pragma("GCC unroll 2") for (int j = 0; j < vectors; ++j) \
+                *(tr_q##name *)(c + i * wide + j * lanes) = sum[i][j]; \
+    }
+TR_TILE_OF(full, TR_WIDE)
+TR_TILE_OF(part, TR_NARROW)
+
+/* A strip of columns for any number of rows. */
+#define TR_STRIP(name, kind, vectors) \
+    TR_APART void name(int64_t rows, int64_t n, const float *a, int64_t down, int64_t along, \
+                       const float *b, int64_t apart, float *c, int64_t wide, int more) \
+    { \
+        const int64_t tall = TR_TALL * 2 / vectors; \
+        for (; rows >= tall; rows -= tall, a += tall * down, c += tall * wide) \
+            tr_tile_##kind(TR_TALL * 2 / vectors, vectors, n, a, down, along, b, apart, c, wide, \
+                           more); \
+        if (TR_TALL * 2 / vectors > 8 && rows >= 8) { \
+            tr_tile_##kind(8, vectors, n, a, down, along, b, apart, c, wide, more); \
+            rows -= 8, a += 8 * down, c += 8 * wide; \
+        } \
+        if (TR_TALL * 2 / vectors > 4 && rows >= 4) { \
+            tr_tile_##kind(4, vectors, n, a, down, along, b, apart, c, wide, more); \
+            rows -= 4, a += 4 * down, c += 4 * wide; \
+        } \
+        if (rows >= 2) { \
+            tr_tile_##kind(2, vectors, n, a, down, along, b, apart, c, wide, more); \
+            rows -= 2, a += 2 * down, c += 2 * wide; \
+        } \
+        if (rows) tr_tile_##kind(1, vectors, n, a, down, along, b, apart, c, wide, more); \
+    }
+TR_STRIP(tr_strip_two, full, 2)
+TR_STRIP(tr_strip_one, full, 1)
+TR_STRIP(tr_strip_part, part, 1)
+
+/* A tile of which `before` more columns lie in front of b, that may be read for nothing; `more` adds
+   to what c holds. */
+TR_APART void tr_product(int64_t rows, int64_t columns, int64_t before, int64_t n, const float *a,
+                         int64_t down, int64_t along, const float *b, int64_t apart, float *c,
+                         int64_t wide, int more)
+{
+    int64_t j = 0;
+    for (; j + 2 * TR_WIDE <= columns; j += 2 * TR_WIDE)
+        tr_strip_two(rows, n, a, down, along, b + j, apart, c + j, wide, more);
+    for (; j + TR_WIDE <= columns; j += TR_WIDE)
+        tr_strip_one(rows, n, a, down, along, b + j, apart, c + j, wide, more);
+    for (; TR_NARROW < TR_WIDE && j + TR_NARROW <= columns; j += TR_NARROW)
+        tr_strip_part(rows, n, a, down, along, b + j, apart, c + j, wide, more);
+    if (j == columns) return;
+    const int64_t left = columns - j, back = TR_NARROW - left;
+    float few[64][TR_NARROW];
+    if (before + j >= back && rows <= 64) {
+        tr_strip_part(rows, n, a, down, along, b + j - back, apart, few[0], TR_NARROW, 0);
+        for (int64_t i = 0; i < rows; ++i)
+            for (int64_t k = 0; k < left; ++k)
+                c[i * wide + j + k] = few[i][back + k] + (more ? c[i * wide + j + k] : 0);
+        return;
+    }
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t k = j; k < columns; ++k) {
+            float sum = more ? c[i * wide + k] : 0;
+            for (int64_t r = 0; r < n; ++r) sum += a[i * down + r * along] * b[r * apart + k];
+            c[i * wide + k] = sum;
+        }
+}
+
+/* A matrix in panels: to[(k / lanes * n + r) * lanes + k % lanes] = from[k * own + r * along],
+   zeros behind the last k. */
+TR_APART void tr_panels(float *to, int64_t lanes, const float *from, int64_t count, int64_t own,
+                        int64_t n, int64_t along)
+{
+    for (int64_t k = 0; k < count; k += lanes, to += n * lanes) {
+        const float *x = from + k * own;
+        const int64_t here = count - k < lanes ? count - k : lanes;
+        int64_t r = 0;
+        if (along == 1 && here % 16 == 0 && here == lanes)
+            for (; r + 16 <= n; r += 16)
+                for (int64_t q = 0; q < here; q += 16)
+                    tr_turn(x + q * own + r, own, to + r * lanes + q, lanes);
+        if (own == 1)
+            for (; r < n; ++r) {
+                memcpy(to + r * lanes, x + r * along, 4 * here);
+                for (int64_t q = here; q < lanes; ++q) to[r * lanes + q] = 0;
+            }
+        for (; r < n; ++r) {
+            for (int64_t q = 0; q < here; ++q) to[r * lanes + q] = x[q * own + r * along];
+            for (int64_t q = here; q < lanes; ++q) to[r * lanes + q] = 0;
+        }
+    }
+}
+
+/* A tile whose rows lie in a panel of `lanes`, turned at the end: 16 columns of c at most.
+
+   Rows of b that lie half a page apart, or whole pages, share the few places of the first cache that
+   they can be in: they are brought together first, a piece at a time. */
+TR_APART void tr_product_across(int64_t lanes, int64_t columns, int64_t n, const float *b,
+                                int64_t across, int64_t along, const float *panel, float *c)
+{
+    enum { PIECE = 64 };
+    float turned[16 * 32] __attribute__((aligned(64))), near[16 * PIECE] __attribute__((aligned(64)));
+    const int64_t wide = lanes < 16 ? 16 : lanes;
+    if (columns < 16 || lanes < 16) memset(turned, 0, sizeof turned);
+    if (across % 512 || along != 1)
+        tr_product(columns, lanes, 0, n, b, across, along, panel, lanes, turned, wide, 0);
+    else
+        for (int64_t r = 0; r < n; r += PIECE) {
+            const int64_t here = n - r < PIECE ? n - r : PIECE;
+            for (int64_t j = 0; j < columns; ++j)
+                memcpy(near + j * PIECE, b + j * across + r, 4 * here);
+            tr_product(columns, lanes, 0, here, near, PIECE, 1, panel + r * lanes, lanes, turned,
+                       wide, r > 0);
+        }
+    for (int64_t q = 0; q < wide; q += 16) tr_turn(turned + q, wide, c + q * 16, 16);
+}

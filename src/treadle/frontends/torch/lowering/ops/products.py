@@ -1,0 +1,98 @@
+"""Matrix products that are faster as kernels of ours than as calls of the library.
+
+On one core the library reaches nine tenths of what the machine can do with many rows, half of it
+with eight; ours comes within a tenth of it with eight rows or more, and what follows a product is
+done while the result is at hand. `bench/products.py` measures both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from treadle.frontends.torch import compat
+from treadle.frontends.torch.lowering.node import Node, in_memory, number, operand_value
+from treadle.frontends.torch.lowering.registry import lowers
+from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Realised, Tensor
+from treadle.index import Expr, hint
+from treadle.ir.build_body import Value
+from treadle.ir.types import DType
+
+LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 4, 8, 4
+MOST_POINTS = 1 << 26
+"""Multiplications of one product: what is larger does not lie in caches, which the library knows
+more about."""
+MOST_ROWS_OF_8 = 32
+"""With vectors of 8 floats tiles are small: the library catches up with so many rows."""
+Follow = Callable[[LoopWriter, Index, Value], Value]
+
+
+@lowers("aten.mm.default")
+def mm(c: Node, self: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two matrices."""
+    return _matrices(c, self, mat2, lambda k, at, v: v)
+
+
+@lowers("aten.bmm.default")
+def bmm(c: Node, self: Tensor, mat2: Tensor) -> Tensor:
+    """The products of many pairs of matrices."""
+    return _matrices(c, self, mat2, lambda k, at, v: v)
+
+
+@lowers("aten.addmm.default")
+def addmm(
+    c: Node, self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
+    """A product, scaled, and something added to it."""
+
+    def follow(k: LoopWriter, at: Index, v: Value) -> Value:
+        if alpha != 1:
+            v = v * number(k, alpha, DType.F32)
+        if beta == 0:
+            return v
+        added = operand_value(k, self, at, c.sizes, DType.F32)
+        return v + (added if beta == 1 else added * number(k, beta, DType.F32))
+
+    return _matrices(c, mat1, mat2, follow)
+
+
+def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
+    check_types(c, x, w)
+    if not _is_row_by_rows(x, w):
+        check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1])
+    left, right = c.realise(x), c.realise(w)
+    target = in_memory(c.buffer())
+    multiply(c, left, right, target, follow)
+    return target
+
+
+def _is_row_by_rows(x: Tensor, w: Tensor) -> bool:
+    """Whether one row is multiplied by what lies along the sum: sums of rows like any other."""
+    is_row = len(x.sizes) == 2 and x.sizes[0].value == 1 and isinstance(w, Realised)
+    return is_row and isinstance(w, Realised) and w.layout.strides[0].value == 1
+
+
+def multiply(c: Node, x: Realised, w: Realised, target: Realised, follow: Follow) -> None:
+    """Append the loop of a product of two matrices, or of many, with what follows at each point."""
+    with c.loop(target.sizes, [x.sizes[-1]]) as k:
+        (*others, i, j), (r,) = k.at, k.along
+        total = k.dot(x.load(k, (*others, i, r)), w.load(k, (*others, r, j)))
+        at = (*others, i, j)
+        k.store_at(target.buffer, target.layout.index(at), follow(k, at, total))
+
+
+def check_types(c: Node, *factors: Tensor) -> None:
+    """Refuse what only the library multiplies."""
+    if c.graph.device != "cpu" or not c.graph.own_products or not compat.floats_in_a_vector():
+        raise NotLowered("products are library calls on this device")
+    if any(x.dtype is not DType.F32 for x in factors):
+        raise NotLowered("products of other types than f32 are library calls")
+
+
+def check_sizes(rows: Expr, columns: Expr, terms: Expr) -> None:
+    """Refuse what the library multiplies faster."""
+    m, n, k = hint(rows), hint(columns), hint(terms)
+    if m < LEAST_ROWS or n < LEAST_COLUMNS or k < LEAST_TERMS:
+        raise NotLowered("the library multiplies matrices of few rows or columns")
+    if m * n * k > MOST_POINTS or (m > MOST_ROWS_OF_8 and compat.floats_in_a_vector() == 8):
+        raise NotLowered("the library multiplies large matrices")

@@ -1,0 +1,168 @@
+"""Products, and convolutions one element wide, are kernels: like eager, touching only their own."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import treadle  # noqa: E402
+from treadle.frontends.torch import compat  # noqa: E402
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(compat.floats_in_a_vector() < 16, reason="tiles are for wider vectors"),
+]
+PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.convolution.default")
+
+
+def compiled(function: Any, **options: Any) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(function, backend="treadle", dynamic=False, options=options)
+
+
+def calls(function: Any, *args: Any) -> set[str]:
+    torch._dynamo.reset()
+    found = treadle.explain(function, *args)
+    return {name for graph in found.graphs for name, _, _ in graph.fallbacks if name in PRODUCTS}
+
+
+def close(found: Any, exact: Any, terms: int) -> None:
+    """Within what sums of that many products may be off, each rounded."""
+    limit = 2 * (min(terms, 512) + 4) * 2.0**-24
+    assert (found - exact).abs().max() <= limit * exact.abs().max() * 4 + 1e-6
+
+
+@pytest.mark.parametrize("m, n, k", [(4, 8, 4), (8, 256, 64), (33, 70, 513), (100, 9, 1030)])
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_products_of_any_layout_are_close_to_f64(
+    m: int, n: int, k: int, turned: tuple[bool, bool]
+) -> None:
+    x = torch.randn(k, m).t() if turned[0] else torch.randn(m, k)
+    w = torch.randn(n, k).t() if turned[1] else torch.randn(k, n)
+    y = torch.randn(n)
+
+    def product(x: Any, w: Any, y: Any) -> Any:
+        return torch.relu(torch.addmm(y, x, w, beta=0.5, alpha=2)), x @ w
+
+    assert calls(product, x, w, y) == set()
+    wanted = product(x.double(), w.double(), y.double())
+    fast = compiled(product)
+    for _ in range(3):
+        for found, exact in zip(fast(x, w, y), wanted, strict=True):
+            close(found, exact, k)
+
+
+def test_gradients_of_a_layer_are_products_of_ours() -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(48, 40), torch.nn.ReLU(), torch.nn.Linear(40, 24))
+    x = torch.randn(20, 48, requires_grad=True)
+    assert calls(layer, x) == set()
+    fast = compiled(layer)
+    wanted = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
+    found = torch.autograd.grad(fast(x).square().sum(), [x, *layer.parameters()])
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_convolution_one_element_wide_is_a_product(bias: bool) -> None:
+    layer = torch.nn.Conv2d(12, 20, 1, bias=bias).to(memory_format=torch.channels_last)
+    x = torch.randn(3, 12, 5, 7).to(memory_format=torch.channels_last).requires_grad_()
+    assert calls(layer, x) == set()
+    fast = compiled(layer)
+    y, z = layer(x), fast(x)
+    assert y.stride() == z.stride()
+    g = torch.randn_like(y)
+    given = [x, *layer.parameters()]
+    wanted, found = torch.autograd.grad(y, given, g), torch.autograd.grad(z, given, g)
+    torch.testing.assert_close(z, y)
+    torch.testing.assert_close(found, wanted)
+    assert [t.stride() for t in found] == [t.stride() for t in wanted]
+
+
+@pytest.mark.parametrize(
+    "layer, x",
+    [
+        (torch.nn.Conv2d(12, 20, 3), torch.randn(3, 12, 5, 7)),
+        (torch.nn.Conv2d(12, 20, 1, stride=2), torch.randn(3, 12, 5, 7)),
+        (torch.nn.Conv2d(12, 24, 1, groups=2), torch.randn(3, 12, 5, 7)),
+        (torch.nn.Conv2d(12, 20, 1), torch.randn(3, 12, 5, 7)),
+        (torch.nn.Linear(12, 20).bfloat16(), torch.randn(9, 12).bfloat16()),
+        (torch.nn.Linear(12, 20), torch.randn(2, 12)),
+    ],
+    ids=["wide", "strided", "groups", "channels first", "bf16", "two rows"],
+)
+def test_what_is_no_such_product_is_a_call(layer: Any, x: Any) -> None:
+    assert calls(layer, x)
+    torch.testing.assert_close(compiled(layer)(x), layer(x))
+
+
+def test_the_library_multiplies_where_that_is_asked_for() -> None:
+    x, w = torch.randn(16, 32), torch.randn(32, 24)
+
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    for options in ({"products": "library"}, {"numerics": "exact"}):
+        assert torch.equal(compiled(product, **options)(x, w), x @ w)
+
+
+def test_open_sizes_are_multiplied_too() -> None:
+    layer = torch.nn.Linear(40, 24)
+    torch._dynamo.reset()
+    fast = torch.compile(layer, backend="treadle", dynamic=True)
+    for rows in (33, 4, 8, 16, 70, 2):
+        x = torch.randn(rows, 40)
+        torch.testing.assert_close(fast(x), layer(x))
+
+
+def test_threads_multiply_the_same() -> None:
+    before = torch.get_num_threads()
+    x, w = torch.randn(96, 300), torch.randn(400, 300)
+
+    def product(x: Any, w: Any) -> Any:
+        return x @ w.t(), w @ x.t()
+
+    fast = compiled(product)
+    alone = fast(x, w)
+    try:
+        torch.set_num_threads(2)
+        for found, wanted in zip(fast(x, w), alone, strict=True):
+            assert torch.equal(found, wanted)
+    finally:
+        torch.set_num_threads(before)
+
+
+class Guarded:
+    """A matrix between two pages that nobody may touch."""
+
+    def __init__(self, rows: int, columns: int, at_end: bool) -> None:
+        size = rows * columns * 4
+        inner = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.memory = mmap.mmap(-1, inner + 2 * mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        for page in (start, start + mmap.PAGESIZE + inner):
+            assert LIBC.mprotect(ctypes.c_void_p(page), mmap.PAGESIZE, 0) == 0
+        offset = mmap.PAGESIZE + (inner - size if at_end else 0)
+        flat = torch.frombuffer(self.memory, dtype=torch.float32, offset=offset, count=size // 4)
+        self.tensor = flat.view(rows, columns).normal_()
+
+
+LIBC = ctypes.CDLL(None)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("m, n, k", [(5, 9, 17), (33, 40, 20), (16, 31, 64), (70, 13, 40)])
+def test_products_touch_no_more_than_their_matrices(m: int, n: int, k: int, at_end: bool) -> None:
+    sides = [Guarded(*sizes, at_end) for sizes in ((m, k), (k, n), (n, k), (k, m))]
+    x, w, v, u = (side.tensor for side in sides)
+
+    def products(x: Any, w: Any, v: Any, u: Any) -> Any:
+        return x @ w, x @ v.t(), u.t() @ w, u.t() @ v.t()
+
+    fast = compiled(products, host="c")
+    for found, wanted in zip(fast(x, w, v, u), products(x, w, v, u), strict=True):
+        torch.testing.assert_close(found, wanted)
