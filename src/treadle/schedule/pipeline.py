@@ -43,8 +43,10 @@ from treadle.schedule.reproducer import write_reproducer
 
 def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING) -> Program:
     """The program after the passes; raises PipelineError with a reproducer if one fails."""
-    bad = violations(program) or list(kernel_violations(program))
-    if bad and ctx.options.check >= 1:
+    bad: list[Violation] = []
+    if ctx.options.check >= 1:
+        bad = violations(program) or list(kernel_violations(program))
+    if bad:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
     changed: set[str] = set()
     if ctx.peak_bytes is None:
