@@ -322,6 +322,8 @@ def _without_floors(e: Expr) -> Expr:
 
 def hint(e: Expr, fallback: int = 1) -> int:
     """A likely value of a size expression, from the hints of its symbols."""
+    if e.value is not None:
+        return e.value
     values = {
         s: s.hint if s.hint is not None else (s.lo if s.lo is not None else fallback)
         for s in e.free

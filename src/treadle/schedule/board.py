@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import Liveness, remember_peak
 from treadle.analysis.merge_floor import merge_floor
 from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
@@ -28,6 +28,7 @@ class Board:
         self.program, self.policy = program, policy
         self.deps = dependences(program)
         self.live = Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy)
+        remember_peak(self.live)
         self.timeline = self.live.timeline
         self.order = MergeOrder(len(program.leaves), self.deps.edges)
         self.placer = Placer(self.order, self.timeline, policy.max_moves)

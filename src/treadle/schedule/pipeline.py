@@ -24,7 +24,7 @@ from itertools import islice
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.certificate import border_changes, certify, loosened
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import program_peak
 from treadle.core.context import Ctx
 from treadle.core.errors import InputError, SpecError, TreadleError, UsageError, Violation
 from treadle.core.journal import decision_line
@@ -49,8 +49,6 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING
     if bad:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
     changed: set[str] = set()
-    if ctx.peak_bytes is None:
-        ctx = replace(ctx, peak_bytes=given_peak(program, ctx))
     for number, step in enumerate(passes, 1):
         if ctx.options.stop_after is not None and number > ctx.options.stop_after:
             break
@@ -59,6 +57,8 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING
         new = _run_one(number, step, program, ctx, passes)
         if new is not program:
             changed.add(step.name)
+            if ctx.peak_bytes is None:  # until then what passes see is the program as given
+                ctx = replace(ctx, peak_bytes=given_peak(program, ctx))
         program = new
     return program
 
@@ -66,7 +66,7 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING
 def given_peak(program: Program, ctx: Ctx) -> int:
     """The peak of the program as given: how far passes may go with what is worth memory."""
     policy = ACCOUNTINGS[ctx.options.accounting].policy
-    return Liveness(program, policy).peak().bytes
+    return program_peak(program, policy)
 
 
 def _run_one(

@@ -13,7 +13,7 @@ from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.comm.machine import CommMachine, machine_of
 from treadle.analysis.comm.simulate import NEXT_TO_NOTHING_US, Run, what_limits
 from treadle.analysis.comm.tasks import TaskKind
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import program_peak
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Program
@@ -41,7 +41,7 @@ def order_by_model(program: Program, ctx: Ctx) -> Program | None:
 
 
 def _peak(program: Program, ctx: Ctx) -> int:
-    return Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy).peak().bytes
+    return program_peak(program, ACCOUNTINGS[ctx.options.accounting].policy)
 
 
 def overlap_of(
