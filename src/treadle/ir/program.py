@@ -168,7 +168,10 @@ class Group(Operation):
 
     @property
     def leaves(self) -> tuple[Operation, ...]:
-        return tuple([leaf for m in self.members for leaf in m.leaves])
+        known: tuple[Operation, ...] | None = self.__dict__.get("_leaves")
+        if known is None:
+            known = self.__dict__["_leaves"] = tuple([x for m in self.members for x in m.leaves])
+        return known
 
     def with_members(self, members: tuple[Operation, ...]) -> Group:
         """The group with other members."""
