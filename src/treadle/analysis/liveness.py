@@ -202,11 +202,13 @@ class Liveness:
         # The blocks of inputs that are not counted are not there to be taken over.
         inputs = self.program.derive(boundary).inputs
         absent = frozenset[str]() if self.policy.include_inputs else inputs
-        for pair in possible_pairs(self.program):
-            if pair.inp not in absent:
-                # The rules looked at this kernel: one merged with others is another kernel.
-                kernel = [self.deps.position[leaf.name] for leaf in self._leaves_of(pair.op)]
-                self.timeline.hand_over(pair.out, pair.inp, among=kernel)
+        position = self.deps.position
+        # The rules looked at this kernel: one merged with others is another kernel.
+        self.timeline.hand_over_all(
+            (pair.out, pair.inp, [position[leaf.name] for leaf in self._leaves_of(pair.op)])
+            for pair in possible_pairs(self.program)
+            if pair.inp not in absent
+        )
 
 
 def program_peak(program: Program, policy: LivenessPolicy) -> int:
