@@ -271,10 +271,12 @@ def _candidates(program: Program) -> Iterator[_Asked]:
     """
     deps, edge, roots = dependences(program), program.derive(boundary), program.storage_of
     for op in _kernels(program.ops):
-        if not all(isinstance(leaf, Loop) for leaf in op.leaves):
+        if not all(isinstance(leaf, Loop) for leaf in op.leaves) or not op.leaves:
             continue
-        if isinstance(op, Loop) and all(roots(n) == n for n in pattern_of(op).buffers):
-            yield from _of_plain_loop(program, deps, edge, op)
+        first, *others = op.leaves
+        assert isinstance(first, Loop), "every leaf was found to be a loop"
+        if not others and all(roots(n) == n for n in pattern_of(first).buffers):
+            yield from _of_plain_loop(program, deps, edge, op, first)
         else:
             yield from _of_kernel(program, deps, edge, op)
 
@@ -285,10 +287,10 @@ def _is_in(op: Operation, leaf: str) -> bool:
 
 
 def _of_plain_loop(
-    program: Program, deps: Dependences, edge: Boundary, op: Loop
+    program: Program, deps: Dependences, edge: Boundary, op: Operation, loop: Loop
 ) -> Iterator[_Asked]:
-    """The pairs of a loop without views: of INP005 and INP006 its pattern knows the answer."""
-    pattern, names = pattern_of(op)
+    """The pairs of one loop without views: of INP005 and INP006 its pattern knows the answer."""
+    pattern, names = pattern_of(loop)
     known, buffers = pattern.derive(_places_by_form), program.by_name
     form = tuple([(b.dtype.itemsize, b.device) for b in [buffers[n] for n in names]])
     places = known.get(form)
@@ -301,7 +303,7 @@ def _of_plain_loop(
             if check_rules((indices_agree, reads_come_first), c)
         ]
     for out, group in groupby(places, key=lambda pair: names[pair[0]]):
-        if out in edge.inputs or deps.names[deps.users[out][0]] != op.name:
+        if out in edge.inputs or deps.names[deps.users[out][0]] != loop.name:
             continue
         read = [inp for inp in [names[k] for _, k in group] if edge.lets_die(inp)]
         if len(read) > 1:

@@ -51,7 +51,7 @@ class Touch:
         known = pattern_of(op).pattern.derive(_ways)
         way = known.get(index)
         if way is None:
-            way = known[index] = _way(op.body, access)
+            way = known[index] = _touch_way(op.body, access)
         self.is_indirect, self.domain, self.level, self.access_map, points = way
         if way.is_indirect:
             self.computed = data_key(op.body, index)
@@ -74,7 +74,7 @@ class Touch:
         return touch
 
 
-class _Way(NamedTuple):
+class _TouchWay(NamedTuple):
     """What loops of one pattern share of an access by index."""
 
     is_indirect: bool
@@ -84,20 +84,20 @@ class _Way(NamedTuple):
     points: int | None
 
 
-def _ways(body: Body) -> dict[Expr, _Way]:
+def _ways(body: Body) -> dict[Expr, _TouchWay]:
     """The ways of a pattern by index, as far as they were asked for."""
     return {}
 
 
-def _way(body: Body, access: Access) -> _Way:
+def _touch_way(body: Body, access: Access) -> _TouchWay:
     assert access.map is not None, "an access as a whole has no index"
     index = access.map.index
     points = _points(access)
     if access.is_indirect:
-        return _Way(True, None, body.space.numel, None, points)
+        return _TouchWay(True, None, body.space.numel, None, points)
     varies = not index.free.isdisjoint(body.reduce.vars)
     domain = body.space if varies or not len(body.reduce) else body.domain
-    return _Way(False, domain, domain.numel, access_map(domain, index), points)
+    return _TouchWay(False, domain, domain.numel, access_map(domain, index), points)
 
 
 def _points(access: Access) -> int | None:

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 from treadle.analysis.accounting import ACCOUNTINGS
+from treadle.analysis.deps import carry_over
 from treadle.analysis.liveness import Liveness, LivenessPolicy, program_peak
 from treadle.core.options import Options
 from treadle.ir.program import Grouped, Program
@@ -92,6 +93,7 @@ def _with_hand_overs(
     if others:
         name = min(others, key=lambda n: (tried[n], others.index(n)))
         moved = program.with_ops(tuple([program.ops[k] for k in best[name]]))
+        carry_over(program, moved)
         found[name] = program_peak(moved, policy)
     return found
 

@@ -9,7 +9,7 @@ needs    the same device and kind, no dependence between them, the peak in budge
 from __future__ import annotations
 
 from treadle.analysis.cost import work_of
-from treadle.analysis.deps import dependences
+from treadle.analysis.deps import carry_over, dependences
 from treadle.core.context import Ctx
 from treadle.core.costs import CostModel
 from treadle.core.verdict import Verdict, no, yes
@@ -171,4 +171,6 @@ def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) 
         kind = Fused if isinstance(_kind(members[0]), Space) else Foreach
         ops.append(kind(name=names.of(members), device=op.device, members=tuple(members)))
     ops.extend(op for op in program.ops if not op.leaves)
-    return program.with_ops(tuple(ops))
+    combined = program.with_ops(tuple(ops))
+    carry_over(program, combined)
+    return combined

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.analysis.access import accesses
+from treadle.analysis.deps import carry_over
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
@@ -328,4 +329,6 @@ def _rebuilt(program: Program, board: Board, mixes: list[Mix]) -> Program:
             sides.append(replace(side, name=names.of(side.leaves)) if has_grown else side)
         ops.append(MixOrder(name=names.of(sides), device=sides[0].device, members=tuple(sides)))
     ops.extend(op for op in program.ops if not op.leaves)
-    return program.with_ops(tuple(ops))
+    mixed = program.with_ops(tuple(ops))
+    carry_over(program, mixed)
+    return mixed
