@@ -87,7 +87,7 @@ class IndexMap:
 
     def invert(self, shape: Sequence[IntLike]) -> IndexMap | None:
         """The map back from the indices in `shape` to our loops, or None if not one-to-one."""
-        return _invert(self, [as_expr(n) for n in shape])
+        return _invert(self, tuple([as_expr(n) for n in shape]))
 
     def is_injective(self) -> bool:
         """Whether no two points of the loops provably give the same only result."""
@@ -325,7 +325,8 @@ def _stay_apart(domain: Domain, at: int, results: Sequence[Expr]) -> bool:
     strides = [{v: coefficient(r, v) for v, _ in pairs} for r in results]
     if any(stride is None for of in strides for stride in of.values()):
         return False
-    return not _continues(*pairs, strides)
+    outer, inner = pairs
+    return not _continues(outer, inner, strides)
 
 
 def _renamed(domain: Domain, results: tuple[Expr, ...]) -> IndexMap:
@@ -360,7 +361,8 @@ def _sorted_by_stride(m: IndexMap) -> IndexMap:
 # -------------------------------------------------------------------------------- inversion
 
 
-def _invert(m: IndexMap, shape: list[Expr]) -> IndexMap | None:
+@lru_cache(maxsize=16384)
+def _invert(m: IndexMap, shape: tuple[Expr, ...]) -> IndexMap | None:
     if len(shape) != len(m.results):
         raise ValueError(f"{len(m.results)} results but a shape of {len(shape)} sizes")
     target = Domain.fresh(shape, "t")

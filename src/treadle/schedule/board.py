@@ -17,6 +17,7 @@ from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Group, Program
+from treadle.schedule.given_peak import given_peak
 from treadle.schedule.placing import Placer, Placing
 from treadle.schedule.policy import Policy
 
@@ -36,7 +37,7 @@ class Board:
         self.peak_before = self.peak
         self.paid_up_to = self.peak
         """The highest peak that costs nothing more: the lowest found, and what was paid since."""
-        self.given_peak = max(self.peak, ctx.peak_bytes or 0)
+        self.given_peak = max(self.peak, given_peak(ctx))
         self.memory_limit = ctx.options.memory_limit
         """What the user allows, in place of what the policy derives from the given peak."""
         self.pays = False

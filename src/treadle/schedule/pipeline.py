@@ -22,9 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.certificate import border_changes, certify, loosened
-from treadle.analysis.liveness import program_peak
 from treadle.core.context import Ctx
 from treadle.core.errors import InputError, SpecError, TreadleError, UsageError, Violation
 from treadle.core.journal import decision_line
@@ -49,6 +47,8 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING
     if bad:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
     changed: set[str] = set()
+    if ctx.given is None:
+        ctx = replace(ctx, given=program)
     for number, step in enumerate(passes, 1):
         if ctx.options.stop_after is not None and number > ctx.options.stop_after:
             break
@@ -57,16 +57,8 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING
         new = _run_one(number, step, program, ctx, passes)
         if new is not program:
             changed.add(step.name)
-            if ctx.peak_bytes is None:  # until then what passes see is the program as given
-                ctx = replace(ctx, peak_bytes=given_peak(program, ctx))
         program = new
     return program
-
-
-def given_peak(program: Program, ctx: Ctx) -> int:
-    """The peak of the program as given: how far passes may go with what is worth memory."""
-    policy = ACCOUNTINGS[ctx.options.accounting].policy
-    return program_peak(program, policy)
 
 
 def _run_one(

@@ -17,6 +17,7 @@ from treadle.analysis.liveness import program_peak
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Program
+from treadle.schedule.given_peak import given_peak
 from treadle.schedule.ordering.steps import steps_of
 from treadle.schedule.overlap.dead import dead_collectives
 from treadle.schedule.overlap.list_schedule import Limits
@@ -61,7 +62,7 @@ def budget_of(program: Program, ctx: Ctx) -> int:
         return here
     if ctx.options.memory_limit is not None:
         return max(here, ctx.options.memory_limit)
-    given = max(here, ctx.peak_bytes or 0)
+    given = max(here, given_peak(ctx))
     return given if policy.peak_factor is None else int(given * policy.peak_factor)
 
 
