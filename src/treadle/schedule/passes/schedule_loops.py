@@ -48,6 +48,7 @@ class _Scheduling:
         policy = policy_of(ctx)
         self.fewest = policy.share_out_points
         self.buffers: list[Buffer] = []
+        self._extended = program
         self.changed = False
         self._taken = {b.name for b in program.buffers}
         self._taken |= {op.name for op in walk_operations(program.ops)}
@@ -55,9 +56,11 @@ class _Scheduling:
     @property
     def _known(self) -> Program:
         """The program with the buffers that were made for it on the way."""
-        if not self.buffers:
-            return self.program
-        return replace(self.program, buffers=(*self.program.buffers, *self.buffers))
+        missing = len(self.program.buffers) + len(self.buffers) - len(self._extended.buffers)
+        if missing:
+            buffers = (*self.program.buffers, *self.buffers)
+            self._extended = replace(self.program, buffers=buffers)
+        return self._extended
 
     def operation(self, op: Operation) -> Operation:
         """A kernel with schedules; anything else as it is."""
