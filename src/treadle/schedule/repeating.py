@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from treadle.ir.change import alone
 from treadle.ir.effects import effects
 from treadle.ir.inline import inlined
 from treadle.ir.pattern import Pattern, Patterned, named, pattern_of
@@ -92,20 +93,5 @@ def _written(reader: Loop, source: Loop, program: Program) -> Loop | None:
     if body is None:
         return None
     new = replace(reader, body=body)
-    wrong = [v for v in violations(_alone(new, program)) if v.where == new.name]
+    wrong = [v for v in violations(alone(program, [new])) if v.where == new.name]
     return new if all(v.code == "IR015" for v in wrong) else None
-
-
-def _alone(op: Loop, program: Program) -> Program:
-    """A program of one loop and the buffers it names: rules need not look at all the others."""
-    names: dict[str, None] = {}
-    for name in effects(op).touched:
-        seen: str | None = name
-        while seen is not None:
-            names[seen] = None
-            seen = program.by_name[seen].view_of
-    buffers = tuple([program.by_name[n] for n in names])
-    inputs = tuple([n for n in program.inputs if n in names])
-    return replace(
-        program, name="one", buffers=buffers, ops=(op,), inputs=inputs, outputs=(), donated=()
-    )

@@ -21,6 +21,7 @@ from treadle.analysis.deps import carry_over
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
+from treadle.ir.change import alone
 from treadle.ir.program import (
     Fused,
     Kernel,
@@ -138,8 +139,7 @@ def can_be_shared_out(m: Mix) -> Verdict:
     found = None
     if nests is not None:
         kernel, buffers = nests
-        program = m.board.program
-        known = replace(program, buffers=(*program.buffers, *buffers))
+        known = alone(m.board.program, kernel.members, {b.name: b for b in buffers})
         found = chunk_rows(kernel.members, known, name)
     if found is not None and keeps_rows(found.nests[1].body):
         return YES
