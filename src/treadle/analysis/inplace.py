@@ -297,10 +297,13 @@ def _of_plain_loop(
     if places is None:
         at = {name: k for k, name in enumerate(names)}
         pairs = _allowed(program, deps, op, lambda s: True, lambda s: True)
+        agreed = [c for c in pairs if check_rules((indices_agree, reads_come_first), c)]
+        # In the order in which they are touched: sizes are those of each loop's own buffers.
+        outs = dict.fromkeys(c.out for c in agreed)
         places = known[form] = [
-            (at[c.out], at[c.inp])
-            for c in pairs
-            if check_rules((indices_agree, reads_come_first), c)
+            (at[out], inp)
+            for out in outs
+            for inp in sorted([at[c.inp] for c in agreed if c.out == out])
         ]
     for out, group in groupby(places, key=lambda pair: names[pair[0]]):
         if out in edge.inputs or deps.names[deps.users[out][0]] != loop.name:
