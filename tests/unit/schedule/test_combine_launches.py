@@ -15,6 +15,8 @@ from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import Foreach, Program
 from treadle.ir.spec import verify
+from treadle.ir.text import show_program
+from treadle.lab.cli import main
 from treadle.schedule.passes.combine_launches import combine_launches
 from treadle.schedule.policy import POLICIES
 from treadle.testing.costs import MACHINES
@@ -111,3 +113,12 @@ def test_the_times_compared_are_told() -> None:
     combine_launches(program, Ctx(Options(), cost_model(program, Options()), journal))
     facts = next(iter(journal.events("verdict")))["facts"]
     assert facts["launch_ns"] < facts["share"] * facts["kernel_ns"]
+
+
+def test_why_shows_what_a_launch_was_weighed_against(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text(show_program(functions_of(256)))
+    assert main(["why", str(path), "op0", "op1"]) == 0
+    assert "COM002 kernel_ns=" in capsys.readouterr().out
