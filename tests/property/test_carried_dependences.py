@@ -59,6 +59,44 @@ def test_carried_dependences_order_the_same_and_read_the_same(
     assert carried.replaced == fresh.replaced
 
 
+@st.composite
+def some_gone(draw: st.DrawFn, programs: st.SearchStrategy[Program]) -> tuple[Program, Program]:
+    """A program and the same less some leaves, whoever looks at what those wrote."""
+    program = replace(draw(programs))
+    program = replace(program, ops=program.leaves)
+    kept = [op for op in program.ops if draw(st.integers(0, 3))]
+    return program, program.with_ops(tuple(kept))
+
+
+@settings(max_examples=examples(150))
+@given(some_gone(st.one_of(small_programs(), crowds())))
+def test_what_is_left_depends_on_each_other_as_if_found_anew(
+    pair: tuple[Program, Program],
+) -> None:
+    old, new = pair
+    names = {op.name for op in new.ops}
+    new = new.with_ops(tuple([replace(op, after=()) if set(op.after) - names else op
+                              for op in new.ops]))  # fmt: skip
+    fresh = dependences(replace(new))
+    carry_over(old, new)
+    assert dependences(new) == fresh
+
+
+def test_dead_leaves_are_left_out_without_another_look() -> None:
+    from treadle.ir.build import ProgramBuilder
+
+    b = ProgramBuilder("p")
+    x, y = b.input("x", "f32", [4]), b.output("y", "f32", [4])
+    for name, target in (("dead", b.buffer("t", "f32", [4])), ("k", y)):
+        with b.loop(name, [4]) as k:
+            k.store(target, k.vars, k.load(x, k.vars[0]) * 2.0)
+    old = b.build()
+    new = old.with_ops(old.ops[1:])
+    carry_over(old, new)
+    assert new.derive(accesses)["k"] is old.derive(accesses)["k"]
+    assert dependences(new).users == {"x": (0,), "y": (0,)}
+
+
 def test_another_body_is_not_trusted() -> None:
     from treadle.ir.build import ProgramBuilder
 

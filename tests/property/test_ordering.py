@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from random import Random
 
-from focused_programs import relays
+from focused_programs import crowds, relays
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +14,8 @@ from small_programs import small_programs, ungrouped
 from treadle.analysis.accounting import PEER, figures
 from treadle.analysis.certificate import certify
 from treadle.analysis.liveness import Liveness
+from treadle.analysis.lives import Storage
+from treadle.analysis.timeline import Timeline
 from treadle.core.options import Options
 from treadle.ir.program import Grouped, Program
 from treadle.ir.spec import violations
@@ -21,7 +23,7 @@ from treadle.schedule.ordering.bound import lower_bound
 from treadle.schedule.ordering.construct import CONSTRUCTIONS
 from treadle.schedule.ordering.measure import curve_of, measured, peak_of, recounted
 from treadle.schedule.ordering.search import find_order
-from treadle.schedule.ordering.steps import steps_of
+from treadle.schedule.ordering.steps import Steps, steps_of
 
 COUNTED = Options(accounting="inductor")
 
@@ -82,6 +84,33 @@ def test_counting_a_part_again_gives_what_counting_all_gives(
         assert (whole[:low], whole[high:]) == (now.curve[:low], now.curve[high:])
         assert recounted(steps, now, low, part, max(whole[low:high]) - 1) is None
         order = changed
+
+
+def bytes_by_the_engine(steps: Steps, order: list[int]) -> list[int]:
+    """What the liveness engine counts for the same steps, storages and hand-overs."""
+    held = [Storage(h.name, h.bytes, h.producer, h.users, h.ends) for h in steps.held]
+    timeline = Timeline(order, held)
+    timeline.hand_over_all([(held[out].name, held[inp].name, None) for out, inp in steps.gives])
+    assert timeline.order() == [(step,) for step in order]
+    return [at.during for at in timeline.curve()]
+
+
+@settings(max_examples=examples(150))
+@given(
+    st.one_of(relays(), crowds(), small_programs(max_ops=12, groups=True)),
+    st.sampled_from(("ours", "inductor", "dump")),
+    st.data(),
+)
+def test_every_order_is_counted_as_the_engine_counts_it(
+    program: Program, accounting: str, data: st.DataObject
+) -> None:
+    steps = steps_of(program, Options(accounting=accounting))
+    left, order = set(range(len(steps))), list[int]()
+    while left:
+        ready = sorted(k for k in left if left.isdisjoint(steps.before[k]))
+        order.append(data.draw(st.sampled_from(ready)))
+        left.remove(order[-1])
+    assert curve_of(steps, order) == bytes_by_the_engine(steps, order)
 
 
 @settings(max_examples=examples(80))

@@ -112,7 +112,7 @@ def accesses(program: Program) -> dict[str, tuple[Access, ...]]:
     found: dict[str, tuple[Access, ...]] = {}
     sending: dict[str, tuple[str, ...]] = {}
     for op in program.leaves:
-        own = tuple(_of_operation(op, program))
+        own = program.derive_of(op, _of_operation)
         if isinstance(op, Wait):
             # Until then the collective may still read what it was given.
             given = sending.get(program.storage_of(op.buffer), ())
@@ -125,10 +125,11 @@ def accesses(program: Program) -> dict[str, tuple[Access, ...]]:
     return found
 
 
-def _of_operation(op: Operation, program: Program) -> Iterator[Access]:
-    if isinstance(op, Loop):
-        yield from loop_accesses(op, program)
-        return
+def _of_operation(op: Operation, program: Program) -> tuple[Access, ...]:
+    return tuple(loop_accesses(op, program) if isinstance(op, Loop) else _of_call(op, program))
+
+
+def _of_call(op: Operation, program: Program) -> Iterator[Access]:
     of = effects(op)
     for name in of.reads:
         yield Access(op.name, name, program.storage_of(name), False)

@@ -277,11 +277,19 @@ def internal_storages(program: Program, op: Operation) -> frozenset[str]:
     """The storages that only an operation, or the members of a group, touch."""
     deps, edge = dependences(program), program.derive(boundary)
     members = {deps.position[leaf.name] for leaf in op.leaves}
-    touched = {program.storage_of(n) for leaf in op.leaves for n in effects(leaf).touched}
+    storage_of, users = program.storage_of, deps.users
+    touched = {storage_of(n) for leaf in op.leaves for row in effects(leaf) for n in row}
     return frozenset(
-        s
-        for s in touched
-        if s not in edge.outputs and s not in edge.inputs and members.issuperset(deps.users[s])
+        [
+            s
+            for s in touched
+            # Most are used by others too: first and last use say so soonest.
+            if users[s][-1] in members
+            and users[s][0] in members
+            and s not in edge.outputs
+            and s not in edge.inputs
+            and members.issuperset(users[s])
+        ]
     )
 
 

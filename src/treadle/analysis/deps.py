@@ -14,7 +14,7 @@ a new version: `x@2` is what the second write after the beginning left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -150,33 +150,66 @@ def dependences(program: Program) -> Dependences:
 
 
 def carry_over(old: Program, new: Program) -> None:
-    """Tell `new` the dependences of `old` if it has the same leaves in another order that keeps
-    them all; otherwise do nothing, and they are found anew.
+    """Tell `new` the dependences of `old` if it has its leaves in another order that keeps them
+    all, perhaps less some whose results nobody else touches; otherwise they are found anew.
 
-    A pass that only groups and orders need not have every access compared again.
+    A pass that only groups, orders and drops need not have every access compared again.
     """
     known, place = dependences(old), {leaf.name: k for k, leaf in enumerate(new.leaves)}
-    same = len(place) == len(old.leaves) == len(new.leaves) and old.buffers is new.buffers
-    if not same or any(new.leaves[place.get(x.name, 0)] is not x for x in old.leaves):
+    at = [place.get(name, GONE) for name in known.names]
+    left = [leaf for leaf, k in zip(old.leaves, at, strict=True) if k != GONE]
+    same = len(place) == len(left) == len(new.leaves) and old.buffers is new.buffers
+    if not same or any(new.leaves[place[x.name]] is not x for x in left):
         return
     if any(op.after for op in walk_operations(new.ops) if isinstance(op, Group)):
         return
-    at = [place[name] for name in known.names]
-    if any(at[d.source] >= at[d.target] for d in known.deps):
+    if len(left) < len(at) and not _leave_no_trace(known, at):
         return
-    moved = [d._replace(source=at[d.source], target=at[d.target]) for d in known.deps]
-    moved.sort(key=lambda d: (d.target, *_in_order(d)))
-    new.remember(accesses, old.derive(accesses))
-    new.remember(
-        _dependences,
-        Dependences(
-            tuple([leaf.name for leaf in new.leaves]),
-            tuple(moved),
-            {(at[leaf], storage): v for (leaf, storage), v in known.reads_version.items()},
-            {(at[leaf], storage): v for (leaf, storage), v in known.writes_version.items()},
-            {s: tuple(sorted([at[leaf] for leaf in row])) for s, row in known.users.items()},
-            {storage: at[leaf] for storage, leaf in known.replaced.items()},
-        ),
+    into: list[list[Dep]] = [[] for _ in new.leaves]
+    for d in known.deps:
+        source, target = at[d.source], at[d.target]
+        if source == GONE or target == GONE:
+            continue
+        if source >= target:
+            return
+        into[target].append(Dep(source, target, *d[2:]))
+    was = old.derive(accesses)
+    new.remember(accesses, {leaf.name: was[leaf.name] for leaf in new.leaves})
+    new.remember(_dependences, _renumbered(known, at, into, new))
+
+
+GONE = -1
+"""The place of a leaf that the new program does not have."""
+
+
+def _leave_no_trace(known: Dependences, at: Sequence[int]) -> bool:
+    """Whether leaves that go wrote nothing that the others touch, and ordered nobody."""
+    for leaf, storage in known.writes_version:
+        if at[leaf] == GONE and any(at[user] != GONE for user in known.users[storage]):
+            return False
+    return not any(
+        d.kind is DepKind.CONTROL and GONE in (at[d.source], at[d.target]) for d in known.deps
+    )
+
+
+def _renumbered(
+    known: Dependences, at: Sequence[int], into: list[list[Dep]], new: Program
+) -> Dependences:
+    users = {
+        storage: tuple(sorted([at[leaf] for leaf in row if at[leaf] != GONE]))
+        for storage, row in known.users.items()
+    }
+    reads, writes = [
+        {(at[leaf], storage): v for (leaf, storage), v in row.items() if at[leaf] != GONE}
+        for row in (known.reads_version, known.writes_version)
+    ]
+    return Dependences(
+        tuple([leaf.name for leaf in new.leaves]),
+        tuple(_in_rows(into)),
+        reads,
+        writes,
+        {storage: row for storage, row in users.items() if row},
+        {storage: at[leaf] for storage, leaf in known.replaced.items() if at[leaf] != GONE},
     )
 
 
@@ -195,15 +228,14 @@ def _dependences(program: Program) -> Dependences:
 def _scan_program(program: Program) -> Dependences:
     scan = _Scan(program)
     for position, op in enumerate(program.leaves):
-        for access in scan.accesses[op.name]:
-            if not access.is_write:
-                scan.read(position, access)
-        for access in scan.accesses[op.name]:
+        for access in scan.accesses[op.name]:  # reads first
             if access.is_write:
                 scan.write(position, access)
+            else:
+                scan.read(position, access)
     for d in _control(program):
         scan.add(d)
-    users = {s: tuple(dict.fromkeys(ops)) for s, ops in scan.users.items()}
+    users = {s: tuple(dict.fromkeys(state.users)) for s, state in scan.storages.items()}
     deps = scan.found()
     names = tuple(op.name for op in program.leaves)
     versions = scan.reads_version, scan.writes_version
@@ -221,9 +253,10 @@ class _PlacedAccess(NamedTuple):
 class _Storage:
     """What later operations can still meet in one storage."""
 
-    __slots__ = ("readers", "version", "writer_op", "writers")
+    __slots__ = ("readers", "users", "version", "writer_op", "writers")
 
     def __init__(self) -> None:
+        self.users: list[int] = []
         self.writers: list[_PlacedAccess] = []
         self.readers: list[_PlacedAccess] = []
         self.version = 0
@@ -238,7 +271,6 @@ class _Scan:
         self.storages: dict[str, _Storage] = {}
         self.into: list[list[Dep]] = [[] for _ in program.leaves]
         self.places: dict[int, dict[tuple[int, str, str], int]] = {}
-        self.users: dict[str, list[int]] = {}
         self.reads_version: dict[tuple[int, str], int] = {}
         self.writes_version: dict[tuple[int, str], int] = {}
         self.replaced: dict[str, int] = {}
@@ -269,14 +301,14 @@ class _Scan:
 
     def found(self) -> list[Dep]:
         """All dependences, by target, then source."""
-        for row in self.into:
-            if len(row) > 1:
-                row.sort(key=_in_order)
-        return [d for row in self.into for d in row]
+        return _in_rows(self.into)
 
     def _at(self, access: Access, position: int) -> _Storage:
-        self.users.setdefault(access.storage, []).append(position)
-        return self.storages.setdefault(access.storage, _Storage())
+        state = self.storages.get(access.storage)
+        if state is None:
+            state = self.storages[access.storage] = _Storage()
+        state.users.append(position)
+        return state
 
     def read(self, position: int, access: Access) -> None:
         """A read meets the writes still in view."""
@@ -333,6 +365,14 @@ class _Scan:
         self.add(Dep(source, position, kind, storage, buffer, version, whole, carries, cause))
 
 
+def _in_rows(into: list[list[Dep]]) -> list[Dep]:
+    """The dependences of all targets in order, those of one by source."""
+    for row in into:
+        if len(row) > 1:
+            row.sort(key=_in_order)
+    return [d for row in into for d in row]
+
+
 def _in_order(d: Dep) -> tuple[int, str, str]:
     return d.source, d.kind.name, d.storage
 
@@ -352,8 +392,9 @@ def _hides(new: Access, old: Access) -> bool:
 
 
 def _control(program: Program) -> Iterator[Dep]:
-    place = {op.name: k for k, op in enumerate(program.leaves)}
-    for op in walk_operations(program.ops):
+    told = [op for op in walk_operations(program.ops) if op.after]
+    place = {op.name: k for k, op in enumerate(program.leaves)} if told else {}
+    for op in told:
         for name in op.after:
             for source in _leaf_positions(program, name, place):
                 for target in _leaf_positions(program, op.name, place):

@@ -13,10 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.analysis.deps import Dependences, dependences
-from treadle.ir.body import Body, Stmt
 from treadle.ir.effects import effects
+from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Loop, Program
-from treadle.ir.rewrite import map_stmts
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,6 @@ def _key(op: Loop, position: int, program: Program, deps: Dependences) -> object
         storage = program.storage_of(name)
         versions.append((name, deps.reads_version.get((position, storage))))
     form = (target.dtype, target.layout, target.device, op.device)
-    return _without_target(op.body), tuple(versions), form
-
-
-def _without_target(body: Body) -> Body:
-    return Body(body.domain, body.reduce, map_stmts(body.stmts, _anonymous))
-
-
-def _anonymous(stmt: Stmt) -> Stmt:
-    if stmt.op != "store":
-        return stmt
-    return stmt.with_attr("buffer", "")
+    # Bodies over the same buffers are equal if their patterns are; the target is what may differ.
+    pattern, buffers = pattern_of(op)
+    return pattern, buffers.index(target.name), tuple(versions), form

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import NamedTuple, TypeAlias
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
 from treadle.core.verdict import YES, Verdict, check_rules, no
 from treadle.index import Domain, Facts, IndexMap
+from treadle.ir.body import Body
+from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Foreach, Group, Grouped, Loop, Operation, Program
 
 
@@ -38,6 +41,12 @@ class Boundary:
     donated: frozenset[str]
     outputs: frozenset[str]
 
+    def lets_die(self, storage: str) -> bool:
+        """Whether a storage is no output and no input that the caller keeps."""
+        if storage in self.outputs:
+            return False
+        return storage not in self.inputs or storage in self.donated
+
 
 def boundary(program: Program) -> Boundary:
     """The storages behind inputs, donated inputs and outputs."""
@@ -45,8 +54,7 @@ def boundary(program: Program) -> Boundary:
     return Boundary(*[frozenset(program.storage_of(n) for n in names) for names in named])
 
 
-@dataclass(frozen=True)
-class InPlaceCandidate:
+class InPlaceCandidate(NamedTuple):
     """One pair to be judged: the step, its accesses, and the program around them."""
 
     program: Program
@@ -94,7 +102,8 @@ def blocks_fit(c: InPlaceCandidate) -> Verdict:
     if out.dtype.itemsize != inp.dtype.itemsize:
         return no("INP004", output=str(out.dtype), input=str(inp.dtype))
     # For every run-time size: what fits by its hint need not fit in the next call.
-    if not Facts().at_most(out.storage_numel, inp.storage_numel):
+    needed, there = out.storage_numel, inp.storage_numel
+    if needed is not there and not Facts().at_most(needed, there):
         return no("INP004", output=out.storage_bytes, input=inp.storage_bytes)
     return YES
 
@@ -177,15 +186,16 @@ def _in_one_kernel(c: InPlaceCandidate) -> Verdict:
     return YES if len(members) == 1 else no("INP006", stored_by=members[-1], beside=members[0])
 
 
+Rules: TypeAlias = tuple[Callable[[InPlaceCandidate], Verdict], ...]
 # Everything that does not depend on the order of operations.
-ORDER_FREE_RULES: tuple[Callable[[InPlaceCandidate], Verdict], ...] = (
+ORDER_FREE_RULES: Rules = (
     input_may_die,
     output_is_born_here,
     blocks_fit,
     indices_agree,
     reads_come_first,
 )
-IN_PLACE_RULES: tuple[Callable[[InPlaceCandidate], Verdict], ...] = (
+IN_PLACE_RULES: Rules = (
     input_may_die,
     output_is_born_here,
     input_dies_here,
@@ -221,64 +231,134 @@ def _possible_pairs(program: Program) -> tuple[InPlace, ...]:
     found: list[InPlace] = []
     taken: set[str] = set()
     given: set[str] = set()
-    later: list[InPlaceCandidate] = []
+    later: list[_Asked] = []
 
-    def agree(c: InPlaceCandidate, now: bool) -> bool:
-        if c.inp in taken or c.out in given or not check_rules(ORDER_FREE_RULES, c):
+    def agree(c: InPlaceCandidate, rules: Rules, now: bool) -> bool:
+        if c.inp in taken or c.out in given or not check_rules(rules, c):
             return False
         taken.add(c.inp)
         given.add(c.out)
         found.append(InPlace(c.op.name, c.out, c.inp, now))
         return True
 
-    for _, pairs in groupby(_candidates(program), key=lambda c: c.out):
-        waiting: list[InPlaceCandidate] = []
-        for c in pairs:
+    for _, pairs in groupby(_candidates(program), key=lambda asked: asked[0].out):
+        waiting: list[_Asked] = []
+        for c, rules in pairs:
             if c.inp in taken:
                 continue
-            if not input_dies_here(c):
-                waiting.append(c)
-            elif agree(c, True):
+            if not _is_in(c.op, c.deps.names[c.deps.users[c.inp][-1]]):
+                waiting.append(_Asked(c, rules))
+            elif agree(c, rules, True):
                 break
         else:
             later.extend(waiting)
-    for c in later:
-        agree(c, False)
+    for c, rules in later:
+        agree(c, rules, False)
     return tuple(found)
 
 
-def _candidates(program: Program) -> Iterator[InPlaceCandidate]:
+class _Asked(NamedTuple):
+    """A pair and the rules that are still to be asked about it."""
+
+    candidate: InPlaceCandidate
+    rules: Rules
+
+
+def _candidates(program: Program) -> Iterator[_Asked]:
     """Every output of a kernel with every input it only reads, smaller inputs first.
 
-    Kernels can touch hundreds of storages, so pairs that are sure to be refused are left out
-    before they are made: what one side alone forbids, and inputs that are read in another order.
+    Pairs that are sure to be refused are left out before they are made.
     """
-    known, deps = program.derive(accesses), dependences(program)
+    deps, edge, roots = dependences(program), program.derive(boundary), program.storage_of
     for op in _kernels(program.ops):
-        if not all(isinstance(leaf, Loop) for leaf in op.leaves):
+        if not all(isinstance(leaf, Loop) for leaf in op.leaves) or not op.leaves:
             continue
-        touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
-        written = dict.fromkeys(a.storage for a in touches if a.is_write)
-        read = [s for s in dict.fromkeys(a.storage for a in touches) if s not in written]
-        read = [s for s in read if input_may_die(InPlaceCandidate(program, deps, op, (), "", s))]
-        if not read:
-            continue
-        made = [
-            s
-            for s in written
-            if output_is_born_here(InPlaceCandidate(program, deps, op, (), s, ""))
+        first, *others = op.leaves
+        assert isinstance(first, Loop), "every leaf was found to be a loop"
+        if not others and all(roots(n) == n for n in pattern_of(first).buffers):
+            yield from _of_plain_loop(program, deps, edge, op, first)
+        else:
+            yield from _of_kernel(program, deps, edge, op)
+
+
+def _is_in(op: Operation, leaf: str) -> bool:
+    """INP002 and INP003 ask for the operation itself or one of its leaves."""
+    return leaf == op.name or any(leaf == one.name for one in op.leaves)
+
+
+def _of_plain_loop(
+    program: Program, deps: Dependences, edge: Boundary, op: Operation, loop: Loop
+) -> Iterator[_Asked]:
+    """The pairs of one loop without views: of INP005 and INP006 its pattern knows the answer."""
+    pattern, names = pattern_of(loop)
+    known, buffers = pattern.derive(_places_by_form), program.by_name
+    form = tuple([(b.dtype.itemsize, b.device) for b in [buffers[n] for n in names]])
+    places = known.get(form)
+    if places is None:
+        at = {name: k for k, name in enumerate(names)}
+        pairs = _allowed(program, deps, op, lambda s: True, lambda s: True)
+        agreed = [c for c in pairs if check_rules((indices_agree, reads_come_first), c)]
+        # In the order in which they are touched: sizes are those of each loop's own buffers.
+        outs = dict.fromkeys(c.out for c in agreed)
+        places = known[form] = [
+            (at[out], inp)
+            for out in outs
+            for inp in sorted([at[c.inp] for c in agreed if c.out == out])
         ]
-        read.sort(key=lambda n: program.by_name[n].storage_bytes)
-        maps = _ways_through(program, op, touches, {*read, *made})
-        by_map: dict[tuple[object, ...], list[str]] = {}
+    for out, group in groupby(places, key=lambda pair: names[pair[0]]):
+        if out in edge.inputs or deps.names[deps.users[out][0]] != loop.name:
+            continue
+        read = [inp for inp in [names[k] for _, k in group] if edge.lets_die(inp)]
+        if len(read) > 1:
+            read.sort(key=lambda n: buffers[n].storage_bytes)
         for inp in read:
-            if inp in maps:
-                by_map.setdefault(maps[inp], []).append(inp)
-        order = _TouchOrder.of(program, op)
-        for out in made:
-            for inp in by_map.get(maps[out], ()) if out in maps else ():
-                if order.allows(out, inp):
-                    yield InPlaceCandidate(program, deps, op, touches, out, inp)
+            yield _Asked(InPlaceCandidate(program, deps, op, (), out, inp), (blocks_fit,))
+
+
+def _places_by_form(body: Body) -> dict[object, list[tuple[int, int]]]:
+    """The pairs found so far, by the widths and devices of the pattern's buffers."""
+    return {}
+
+
+def _of_kernel(
+    program: Program, deps: Dependences, edge: Boundary, op: Operation
+) -> Iterator[_Asked]:
+    """The pairs of any other kernel, which can touch hundreds of storages, most for nothing."""
+
+    def is_born(out: str) -> bool:
+        return out not in edge.inputs and _is_in(op, deps.names[deps.users[out][0]])
+
+    rest = (blocks_fit, indices_agree, reads_come_first)
+    for c in _allowed(program, deps, op, edge.lets_die, is_born):
+        yield _Asked(c, rest)
+
+
+def _allowed(
+    program: Program,
+    deps: Dependences,
+    op: Operation,
+    may_die: Callable[[str], bool],
+    is_born: Callable[[str], bool],
+) -> Iterator[InPlaceCandidate]:
+    """Pairs with equal ways through both, of which no input is read after its output is stored."""
+    known = program.derive(accesses)
+    touches = tuple([a for leaf in op.leaves for a in known[leaf.name]])
+    written = dict.fromkeys(a.storage for a in touches if a.is_write)
+    read = dict.fromkeys(a.storage for a in touches if a.storage not in written)
+    inputs = sorted(filter(may_die, read), key=lambda n: program.by_name[n].storage_bytes)
+    made = list(filter(is_born, written)) if inputs else []
+    if not made:
+        return
+    maps = _ways_through(program, op, touches, {*inputs, *made})
+    by_map: dict[tuple[object, ...], list[str]] = {}
+    for inp in inputs:
+        if inp in maps:
+            by_map.setdefault(maps[inp], []).append(inp)
+    order = _TouchOrder.of(program, op)
+    for out in made:
+        for inp in by_map.get(maps[out], ()) if out in maps else ():
+            if order.allows(out, inp):
+                yield InPlaceCandidate(program, deps, op, touches, out, inp)
 
 
 def _ways_through(

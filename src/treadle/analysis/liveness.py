@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from treadle.analysis.access import accesses
 from treadle.analysis.deps import Dependences, DepKind, dependences
@@ -202,11 +202,28 @@ class Liveness:
         # The blocks of inputs that are not counted are not there to be taken over.
         inputs = self.program.derive(boundary).inputs
         absent = frozenset[str]() if self.policy.include_inputs else inputs
-        for pair in possible_pairs(self.program):
-            if pair.inp not in absent:
-                # The rules looked at this kernel: one merged with others is another kernel.
-                kernel = [self.deps.position[leaf.name] for leaf in self._leaves_of(pair.op)]
-                self.timeline.hand_over(pair.out, pair.inp, among=kernel)
+        position = self.deps.position
+        # The rules looked at this kernel: one merged with others is another kernel.
+        self.timeline.hand_over_all(
+            (pair.out, pair.inp, [position[leaf.name] for leaf in self._leaves_of(pair.op)])
+            for pair in possible_pairs(self.program)
+            if pair.inp not in absent
+        )
+
+
+def program_peak(program: Program, policy: LivenessPolicy) -> int:
+    """The peak of a program in its present order; computed once for each program and policy."""
+    return program.derive(_peak_under(policy))
+
+
+def remember_peak(live: Liveness) -> None:
+    """Tell a program its peak, by a liveness in which nothing has been moved yet."""
+    live.program.remember(_peak_under(live.policy), live.timeline.peak().bytes)
+
+
+@lru_cache(maxsize=64)
+def _peak_under(policy: LivenessPolicy) -> Callable[[Program], int]:
+    return lambda program: Liveness(program, policy).timeline.peak().bytes
 
 
 def _is_template(op: Operation) -> bool:

@@ -296,6 +296,13 @@ class Timeline:
         ``out`` fits into ``inp``, neither is dropped, and the step has no member that uses ``inp``
         but is not ``among`` those named. A storage gives and takes at most once.
         """
+        self.hand_over_all([(out, inp, among)])
+
+    def hand_over_all(self, pairs: Iterable[tuple[str, str, Iterable[int] | None]]) -> None:
+        """Declare several hand-overs, each as `hand_over` does: (out, inp, among)."""
+        self._settle([self._declared(*pair) for pair in pairs])
+
+    def _declared(self, out: str, inp: str, among: Iterable[int] | None) -> int:
         taker, giver = self._index_of(out), self._index_of(inp)
         if taker in self._pairs.giver:
             known = self._storages[self._pairs.giver[taker]].name
@@ -310,7 +317,7 @@ class Timeline:
         if among is not None:
             self._pairs.among[taker] = frozenset(among)
         self._undo.append((Timeline._withdraw, (taker, giver)))
-        self._settle((taker,))
+        return taker
 
     # -- trying ------------------------------------------------------------------------------
 

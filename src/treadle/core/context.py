@@ -19,6 +19,8 @@ class Ctx:
     journal: Journal
     peak_bytes: int | None = None
     """The peak of the program as it was given: what policies measure their budget by."""
+    given: object | None = None
+    """The program as it was given, whose peak is asked for if `peak_bytes` does not say it."""
     policy: object | None = None
     """A `schedule.policy.Policy` to schedule by, in place of the one that the options name."""
 

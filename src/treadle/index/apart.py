@@ -9,6 +9,7 @@ Indices count elements of some width; two accesses may have different ones, so b
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ class ByteSpan(NamedTuple):
         return inner[0] % g, inner[1] % g
 
 
+@lru_cache(maxsize=16384)
 def never_meet(a: ByteSpan, b: ByteSpan) -> bool:
     """Whether a at any point of its loops provably touches no byte that b does at any of its own.
 

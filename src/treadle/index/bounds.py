@@ -93,13 +93,14 @@ def _divide(num: Interval, den: Interval) -> Interval:
 class Facts:
     """The extents of the loops in view, and all that follows from them."""
 
-    __slots__ = ("_intervals", "_proofs", "_simple", "extents", "pinned")
+    __slots__ = ("_intervals", "_proofs", "_simple", "_within", "extents", "pinned")
 
     def __init__(self, extents: Mapping[Symbol, IntLike] | None = None) -> None:
         self.extents: dict[Symbol, Expr] = {v: as_expr(n) for v, n in (extents or {}).items()}
         self._intervals: dict[Expr, Interval] = {}
         self._simple: dict[Expr, Expr] = {}
         self._proofs: dict[tuple[Expr, int], bool] = {}
+        self._within: dict[tuple[Expr, IntLike], bool] = {}
         self.pinned = frozenset([v for v, n in self.extents.items() if n.value in (0, 1)])
         """Symbols that can take one value only."""
 
@@ -207,6 +208,12 @@ class Facts:
 
     def within(self, e: Expr, n: IntLike) -> bool:
         """Whether 0 <= e < n provably."""
+        known = self._within.get((e, n))
+        if known is None:
+            known = self._within[e, n] = self._prove_within(e, n)
+        return known
+
+    def _prove_within(self, e: Expr, n: IntLike) -> bool:
         if self.nonnegative(e) and self.less(e, n):
             return True
         simple = self.simplify(e)
@@ -322,6 +329,8 @@ def _without_floors(e: Expr) -> Expr:
 
 def hint(e: Expr, fallback: int = 1) -> int:
     """A likely value of a size expression, from the hints of its symbols."""
+    if e.value is not None:
+        return e.value
     values = {
         s: s.hint if s.hint is not None else (s.lo if s.lo is not None else fallback)
         for s in e.free

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from treadle.index.divide import exact_quotient
@@ -86,7 +87,7 @@ class IndexMap:
 
     def invert(self, shape: Sequence[IntLike]) -> IndexMap | None:
         """The map back from the indices in `shape` to our loops, or None if not one-to-one."""
-        return _invert(self, [as_expr(n) for n in shape])
+        return _invert(self, tuple([as_expr(n) for n in shape]))
 
     def is_injective(self) -> bool:
         """Whether no two points of the loops provably give the same only result."""
@@ -111,13 +112,7 @@ class IndexMap:
 
     def sequence_form(self) -> IndexMap:
         """The normal form under which equal means: same indices in the same order."""
-        if any(n.value == 0 for n in self.domain.extents):
-            return IndexMap(Domain.fresh([0]), tuple([Const(0)] * len(self.results)))
-        domain, results = refine(self.domain, self.results)
-        domain, results = drop_unit_loops(domain, results)
-        domain, results = merge_contiguous(domain, results)
-        domain, results = _merge_inside(domain, results)
-        return _renamed(domain, results)
+        return _sequence_form(self)
 
     def set_form(self) -> IndexMap:
         """The normal form under which equal means: same indices, in whatever order and often."""
@@ -128,6 +123,18 @@ class IndexMap:
 
     def __str__(self) -> str:
         return f"{self.domain} -> {', '.join(map(str, self.results))}"
+
+
+@lru_cache(maxsize=65536)
+def _sequence_form(m: IndexMap) -> IndexMap:
+    # Fusion, in-place rules, kernels and their parameters all ask it of the same accesses.
+    if any(n.value == 0 for n in m.domain.extents):
+        return IndexMap(Domain.fresh([0]), tuple([Const(0)] * len(m.results)))
+    domain, results = refine(m.domain, m.results)
+    domain, results = drop_unit_loops(domain, results)
+    domain, results = merge_contiguous(domain, results)
+    domain, results = _merge_inside(domain, results)
+    return _renamed(domain, results)
 
 
 # --------------------------------------------------------------------- loop transformations
@@ -295,6 +302,9 @@ def _merge_inside(domain: Domain, results: tuple[Expr, ...]) -> tuple[Domain, tu
     """
     at = 0
     while at + 1 < len(domain):
+        if _stay_apart(domain, at, results):
+            at += 1
+            continue
         merged, values = merge(domain, domain.vars[at])
         new = tuple([merged.facts.simplify(substitute(r, values)) for r in results])
         # If the two were not used as one number, taking it apart shows as new divisions.
@@ -303,6 +313,20 @@ def _merge_inside(domain: Domain, results: tuple[Expr, ...]) -> tuple[Domain, tu
         else:
             at += 1
     return domain, results
+
+
+def _stay_apart(domain: Domain, at: int, results: Sequence[Expr]) -> bool:
+    """Whether two neighbours are sure to show as new divisions if they were made one.
+
+    Where every result goes through each of them with one stride, only strides that continue each
+    other let the divisions cancel.
+    """
+    pairs = list(domain.items())[at : at + 2]
+    strides = [{v: coefficient(r, v) for v, _ in pairs} for r in results]
+    if any(stride is None for of in strides for stride in of.values()):
+        return False
+    outer, inner = pairs
+    return not _continues(outer, inner, strides)
 
 
 def _renamed(domain: Domain, results: tuple[Expr, ...]) -> IndexMap:
@@ -337,7 +361,8 @@ def _sorted_by_stride(m: IndexMap) -> IndexMap:
 # -------------------------------------------------------------------------------- inversion
 
 
-def _invert(m: IndexMap, shape: list[Expr]) -> IndexMap | None:
+@lru_cache(maxsize=16384)
+def _invert(m: IndexMap, shape: tuple[Expr, ...]) -> IndexMap | None:
     if len(shape) != len(m.results):
         raise ValueError(f"{len(m.results)} results but a shape of {len(shape)} sizes")
     target = Domain.fresh(shape, "t")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from treadle.index import Domain, Expr
 from treadle.ir.body import Body, Stmt
+from treadle.ir.effects import effects
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.ir.rewrite import map_stmts
+from treadle.ir.types import Buffer
 
 
 def map_indices(body: Body, change: Callable[[Expr], Expr]) -> Body:
@@ -39,6 +41,35 @@ def map_loops(op: Operation, change: Callable[[Loop], Loop]) -> Operation:
         if any(a is not b for a, b in zip(members, op.members, strict=True)):
             return op.with_members(members)
     return op
+
+
+def alone(
+    program: Program, ops: Sequence[Operation], made: Mapping[str, Buffer] | None = None
+) -> Program:
+    """A program of some operations and the buffers they name, which may also be among `made`.
+
+    Whoever looks at a few operations need not pay for all the others.
+    """
+    known, own, given = program.by_name, made or {}, program.derive(_inputs)
+    found: dict[str, Buffer] = {}
+    for name in [n for op in ops for n in effects(op).touched]:
+        seen: str | None = name
+        while seen is not None and seen not in found:
+            found[seen] = own[seen] if seen in own else known[seen]
+            seen = found[seen].view_of
+    return replace(
+        program,
+        name="one",
+        buffers=tuple(found.values()),
+        ops=tuple(ops),
+        inputs=tuple([n for n in found if n in given]),
+        outputs=(),
+        donated=(),
+    )
+
+
+def _inputs(program: Program) -> frozenset[str]:
+    return frozenset(program.inputs)
 
 
 def devices_of(program: Program) -> set[str]:

@@ -168,7 +168,10 @@ class Group(Operation):
 
     @property
     def leaves(self) -> tuple[Operation, ...]:
-        return tuple([leaf for m in self.members for leaf in m.leaves])
+        known: tuple[Operation, ...] | None = self.__dict__.get("_leaves")
+        if known is None:
+            known = self.__dict__["_leaves"] = tuple([x for m in self.members for x in m.leaves])
+        return known
 
     def with_members(self, members: tuple[Operation, ...]) -> Group:
         """The group with other members."""
@@ -267,6 +270,20 @@ class Program:
     def note(self, op: Operation, fact: str) -> None:
         """Say once that something holds of an operation over these buffers; both are frozen."""
         op.__dict__[fact] = self._memo_of_buffers
+
+    def derive_of(self, op: Operation, question: Callable[[Operation, Program], T]) -> T:
+        """`question(op, self)` about an operation and the buffers it names, computed once.
+
+        The answer holds in every program over the same buffers, so a pass list asks once for each
+        operation that it leaves alone.
+        """
+        known = op.__dict__.get("_derived")
+        if known is None or known[0] is not self._memo_of_buffers:
+            known = op.__dict__["_derived"] = (self._memo_of_buffers, {})
+        answers: dict[object, T] = known[1]
+        if question not in answers:
+            answers[question] = question(op, self)
+        return answers[question]
 
     def remember(self, question: Callable[[Program], T], answer: T) -> None:
         """Tell the answer to a question before it is asked; it must be what asking would give."""

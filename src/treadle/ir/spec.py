@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 from treadle.core.errors import SpecError, Violation
@@ -154,13 +155,23 @@ SPEC: Mapping[Stage, tuple[Rule, ...]] = {
 
 def violations(program: Program, stage: Stage = Stage.GROUPED) -> list[Violation]:
     """Everything that is wrong with `program`; rules over unknown names stop at those."""
+    return list(program.derive(QUESTIONS[stage]))
+
+
+def _violations(stage: Stage, program: Program) -> tuple[Violation, ...]:
     found: list[Violation] = []
     with paused_collection():
         for rule in SPEC[stage]:
             found.extend(rule(program))
             if found and rule is NAME_RULES[-1]:
                 break  # without sound names the other rules would only repeat the complaint
-    return found
+    return tuple(found)
+
+
+QUESTIONS: Mapping[Stage, Callable[[Program], tuple[Violation, ...]]] = {
+    stage: partial(_violations, stage) for stage in Stage
+}
+"""The rules of each stage as a question that a program answers once."""
 
 
 def verify(program: Program, stage: Stage = Stage.GROUPED) -> Program:

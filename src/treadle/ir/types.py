@@ -125,7 +125,7 @@ class Layout:
         """How many elements the tensor has."""
         return product_of(self.sizes)
 
-    @property
+    @once
     def is_contiguous(self) -> bool:
         """Whether the elements fill the storage row by row from its start."""
         return self.offset.value == 0 and self.strides == row_major_strides(self.sizes)

@@ -31,9 +31,16 @@ ALLOWED = "_schedule_is_allowed"
 """The fact that is noted of a nest once it was asked."""
 
 
-def kernel_violations(program: Program) -> Iterator[Violation]:
+def kernel_violations(program: Program) -> tuple[Violation, ...]:
     """KER007, KER008: schedules that are not allowed, shared memory that is not stated."""
-    yield from unstated_sharing(program)
+    return program.derive(_kernel_violations)
+
+
+def _kernel_violations(program: Program) -> tuple[Violation, ...]:
+    return (*unstated_sharing(program), *_not_allowed(program))
+
+
+def _not_allowed(program: Program) -> Iterator[Violation]:
     for leaf in program.leaves:
         if not isinstance(leaf, Nest) or not leaf.schedule or program.knows(leaf, ALLOWED):
             continue

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from treadle.analysis.cost import internal_storages
 from treadle.core.verdict import Verdict, yes
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
-from treadle.ir.pattern import named, pattern_of
 from treadle.ir.program import (
     Foreach,
     Fused,
@@ -34,7 +32,7 @@ from treadle.ir.program import (
 from treadle.ir.rewrite import acts, pruned
 from treadle.ir.types import Buffer
 from treadle.kernel.joining import join, without_stores
-from treadle.kernel.mixing import mixed_nests
+from treadle.kernel.like_bodies import KnownBody, LikeMixes, form_of
 
 Tell = Callable[[str, Sequence[str], Verdict], None]
 
@@ -51,35 +49,18 @@ def with_kernels(program: Program, tell: Tell | None = None) -> Program:
 class _Made:
     """Names that are taken, and buffers that kernels need for themselves."""
 
-    taken: set[str]
+    given: frozenset[str]
+    taken: set[str] = field(default_factory=set)
     buffers: list[Buffer] = field(default_factory=list)
 
     def name(self, wanted: str) -> str:
         """A name of which there is no other."""
         found, count = wanted, 1
-        while found in self.taken:
+        while found in self.taken or found in self.given:
             count += 1
             found = f"{wanted}_{count}"
         self.taken.add(found)
         return found
-
-
-class _Known(NamedTuple):
-    """A joined body over anonymous buffers, and which buffers of its members those are."""
-
-    body: Body
-    places: tuple[int, ...]
-
-    @classmethod
-    def of(cls, body: Body, buffers: Sequence[str]) -> _Known:
-        """The body of members that name these buffers."""
-        place = {name: k for k, name in enumerate(buffers)}
-        pattern, own = pattern_of(Loop(name="joined", body=body))
-        return cls(pattern.body, tuple([place[n] for n in own]))
-
-    def over(self, buffers: Sequence[str]) -> Body:
-        """The same for members that name other buffers."""
-        return named(self.body, [buffers[k] for k in self.places])
 
 
 class Builder:
@@ -87,8 +68,9 @@ class Builder:
 
     def __init__(self, program: Program, tell: Tell) -> None:
         self.program, self.tell = program, tell
-        self.made = _Made({op.name for op in walk_operations(program.ops)})
-        self._known: dict[object, _Known] = {}
+        self.made = _Made(program.derive(_names))
+        self._mixes = LikeMixes(program)
+        self._known: dict[object, KnownBody] = {}
         """Bodies that were joined before: layers and time steps repeat them over other buffers."""
         self.new_name: dict[str, str] = {}
         """For operations that are inside a kernel now, the kernel's name."""
@@ -101,6 +83,12 @@ class Builder:
         if self.made.buffers:
             program = replace(program, buffers=(*program.buffers, *self.made.buffers))
         return program.with_ops(fresh)
+
+    def tried(self, op: Operation) -> tuple[Operation, tuple[Buffer, ...]]:
+        """An operation as a kernel and the buffers it needs, for a look: no name stays taken."""
+        self.made = _Made(self.program.derive(_names))
+        found = self.operation(op)
+        return found, tuple(self.made.buffers)
 
     def operation(self, op: Operation) -> Operation:
         """The operation as a kernel; itself if no code is generated for it."""
@@ -155,18 +143,23 @@ class Builder:
         if [len(side) for side in sides] != [1, 1]:
             return self._kernel(op, "fused", apart)
         both = sides[0][0], sides[1][0]
-        found = mixed_nests(self.program, both, lambda: self.made.name(f"{op.name}_columns"))
+        inside = internal_storages(self.program, op)
+        found = self._mixes.nests(
+            both,
+            inside,
+            lambda: self.made.name(f"{op.name}_columns"),
+            # What rows hand over to columns need not be in memory.
+            lambda middle: self._without(middle, inside, []),
+        )
         if isinstance(found, Verdict):
             self.tell("build", (op.name,), found)
             return self._kernel(op, "fused", apart)
         self.made.buffers.extend(found.buffers)
         self.made.taken.difference_update(nest.name for nest in apart)
         runs = tuple([n for nest in apart for n in nest.runs])
-        # What rows hand over to columns need not be in memory.
-        middle = self._without(found.middle, internal_storages(self.program, op), [])
         nests = [
             replace(apart[0], name=self.made.name(f"{op.name}_nest"), runs=runs, body=body)
-            for body in (found.first, middle, found.last)
+            for body in (found.first, found.middle, found.last)
         ]
         self.tell("build", (op.name,), yes("KER000", nests=len(nests)))
         return self._kernel(op, "mixed", nests)
@@ -182,7 +175,7 @@ class Builder:
     ) -> Iterator[Nest]:
         loops = [m for m in members if isinstance(m, Loop)]
         inside = internal_storages(self.program, op)
-        key, buffers = self._form(loops, inside)
+        key, buffers = form_of(self.program, loops, inside)
         known = self._known.get(key)
         if known is not None:
             self.tell("build", (op.name,), yes("KER000", nests=1))
@@ -190,27 +183,9 @@ class Builder:
             return
         found = list(self._new(op, loops, inside))
         if len(found) == 1 and len(found[0][0]) == len(loops):
-            self._known[key] = _Known.of(found[0][1], buffers)
+            self._known[key] = KnownBody.of(found[0][1], buffers)
         for part, body in found:
             yield self._nest(part, body, stem or op.name)
-
-    def _form(
-        self, loops: Sequence[Loop], inside: frozenset[str]
-    ) -> tuple[object, tuple[str, ...]]:
-        """All that a joined body depends on, whatever the buffers are called; and those buffers."""
-        program = self.program
-        place: dict[str, int] = {}
-        parts = []
-        for op in loops:
-            pattern, buffers = pattern_of(op)
-            parts.append((pattern, tuple([place.setdefault(n, len(place)) for n in buffers])))
-        roots: dict[str, int] = {}
-        about = []
-        for name in place:
-            root = program.storage_of(name)
-            number = roots.setdefault(root, len(roots))
-            about.append((program.by_name[name].dtype, number, root in inside))
-        return (tuple(parts), tuple(about)), tuple(place)
 
     def _new(
         self, op: Operation, loops: list[Loop], inside: frozenset[str]
@@ -287,6 +262,10 @@ class Builder:
             fresh = tuple([self._following(m) for m in op.members])
             return replace(op, after=after, members=fresh)
         return op if after == op.after else replace(op, after=after)
+
+
+def _names(program: Program) -> frozenset[str]:
+    return frozenset([op.name for op in walk_operations(program.ops)])
 
 
 def _union(rows: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

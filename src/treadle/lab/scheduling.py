@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx, journal_for
@@ -13,7 +12,6 @@ from treadle.core.sizes import parse_bytes
 from treadle.ir.change import devices_of, moved_to
 from treadle.ir.program import Program
 from treadle.lab.files import kind_of
-from treadle.schedule.pipeline import given_peak
 
 
 def is_dump(text: str) -> bool:
@@ -93,5 +91,4 @@ def context_for(program: Program, options: Options, given: Program) -> Ctx:
     How much memory they may spend is measured by the schedule that the file came with.
     """
     journal = journal_for(options.with_(explain=True))
-    ctx = Ctx(options, cost_model(program, options), journal)
-    return replace(ctx, peak_bytes=given_peak(given, ctx))
+    return Ctx(options, cost_model(program, options), journal, given=given)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.deps import dependences
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import Liveness, remember_peak
 from treadle.analysis.merge_floor import merge_floor
 from treadle.analysis.order import MergeOrder
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Group, Program
+from treadle.schedule.given_peak import given_peak
 from treadle.schedule.placing import Placer, Placing
 from treadle.schedule.policy import Policy
 
@@ -28,6 +29,7 @@ class Board:
         self.program, self.policy = program, policy
         self.deps = dependences(program)
         self.live = Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy)
+        remember_peak(self.live)
         self.timeline = self.live.timeline
         self.order = MergeOrder(len(program.leaves), self.deps.edges)
         self.placer = Placer(self.order, self.timeline, policy.max_moves)
@@ -35,7 +37,7 @@ class Board:
         self.peak_before = self.peak
         self.paid_up_to = self.peak
         """The highest peak that costs nothing more: the lowest found, and what was paid since."""
-        self.given_peak = max(self.peak, ctx.peak_bytes or 0)
+        self.given_peak = max(self.peak, given_peak(ctx))
         self.memory_limit = ctx.options.memory_limit
         """What the user allows, in place of what the policy derives from the given peak."""
         self.pays = False

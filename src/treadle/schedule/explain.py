@@ -129,7 +129,12 @@ def _from_journal(ctx: Ctx, mates: list[set[str]]) -> list[tuple[tuple[str, str]
     for event in ctx.journal.events("verdict"):
         if event["question"] not in ("fuse", "mix", "combine"):
             continue
-        x, y = event["ops"]
+        x, *others = event["ops"]
+        if not others:  # what is decided of one kernel alone bears on any pair with it
+            others = [min(mates[1 - k]) for k in (0, 1) if x in mates[k] and x not in mates[1 - k]]
+        if not others:
+            continue
+        y = others[0]
         if (x in mates[0] and y in mates[1]) or (x in mates[1] and y in mates[0]):
             found.append(((x, y), Verdict(event["ok"], event["code"], event["facts"])))
     return found

@@ -9,7 +9,6 @@ that is two arrays alive where there was one, which the peak forbids. Together t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 from treadle.analysis.inplace import boundary
@@ -39,14 +38,23 @@ class Followers:
         edge = self.program.derive(boundary)
         return Surroundings.of(self.board.deps, edge, self.board.policy.nests)
 
-    def of(self, rows: Operation, columns: Operation) -> Iterator[Operation]:
+    def of(self, rows: Operation, columns: Operation) -> list[Operation]:
         """Kernels of loops alone that need a result of the two."""
         made = self._writes(rows) | self._writes(columns)
-        for op in self.program.ops:
+        places = {k for storage in made for k in self._readers.get(storage, ())}
+        return [self.program.ops[k] for k in sorted(places)]
+
+    @cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        """For each storage the places of the kernels of loops alone that read it."""
+        found: dict[str, list[int]] = {}
+        for k, op in enumerate(self.program.ops):
             if isinstance(op, Loop | Fused) and all(isinstance(x, Loop) for x in op.leaves):
-                read = {self.program.storage_of(n) for x in op.leaves for n in effects(x).reads}
-                if read & made:
-                    yield op
+                for storage in {
+                    self.program.storage_of(n) for x in op.leaves for n in effects(x).reads
+                }:
+                    found.setdefault(storage, []).append(k)
+        return found
 
     def may_join(self, rows: Operation, columns: Operation, op: Operation) -> Verdict:
         """Whether it may be one with the rows by the rules of fusion, and what that saves."""

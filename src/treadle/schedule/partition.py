@@ -20,7 +20,7 @@ from treadle.analysis.cost import internal_storages
 from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import boundary
 from treadle.analysis.live_table import live_table
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import program_peak
 from treadle.core.options import Options
 from treadle.core.verdict import YES, Verdict, check_rules, no
 from treadle.index import Expr, Kind, Symbol
@@ -182,13 +182,13 @@ def with_fewest_partitions(program: Program, options: Options) -> Program:
     """The program in an order with as few partitions as any, if the peak allows; else itself."""
     policy = ACCOUNTINGS[options.accounting].policy
     best = program
-    limit = Liveness(program, policy).peak().bytes * PEAK_FACTOR
+    limit = program_peak(program, policy) * PEAK_FACTOR
     for recorded_first in (True, False):
         ops = _in_batches(program, recorded_first)
         found = program.with_ops(tuple(ops))
         if len(_runs(found)) >= len(_runs(best)):
             continue
-        if Liveness(found, policy).peak().bytes <= limit:
+        if program_peak(found, policy) <= limit:
             best = found
     return best
 

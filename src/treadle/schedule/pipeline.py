@@ -22,9 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.certificate import border_changes, certify, loosened
-from treadle.analysis.liveness import Liveness
 from treadle.core.context import Ctx
 from treadle.core.errors import InputError, SpecError, TreadleError, UsageError, Violation
 from treadle.core.journal import decision_line
@@ -43,12 +41,14 @@ from treadle.schedule.reproducer import write_reproducer
 
 def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING) -> Program:
     """The program after the passes; raises PipelineError with a reproducer if one fails."""
-    bad = violations(program) or list(kernel_violations(program))
-    if bad and ctx.options.check >= 1:
+    bad: list[Violation] = []
+    if ctx.options.check >= 1:
+        bad = violations(program) or list(kernel_violations(program))
+    if bad:
         raise SpecError(f"program {program.name} is not sound before the first pass", bad)
     changed: set[str] = set()
-    if ctx.peak_bytes is None:
-        ctx = replace(ctx, peak_bytes=given_peak(program, ctx))
+    if ctx.given is None:
+        ctx = replace(ctx, given=program)
     for number, step in enumerate(passes, 1):
         if ctx.options.stop_after is not None and number > ctx.options.stop_after:
             break
@@ -59,12 +59,6 @@ def run_pipeline(program: Program, ctx: Ctx, passes: Sequence[Pass] = SCHEDULING
             changed.add(step.name)
         program = new
     return program
-
-
-def given_peak(program: Program, ctx: Ctx) -> int:
-    """The peak of the program as given: how far passes may go with what is worth memory."""
-    policy = ACCOUNTINGS[ctx.options.accounting].policy
-    return Liveness(program, policy).peak().bytes
 
 
 def _run_one(

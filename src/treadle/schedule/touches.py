@@ -13,10 +13,13 @@ levels do if the finer one does not move within a point of the coarser: see `out
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from treadle.analysis.access import Access
 from treadle.index import Domain, Expr, IndexMap, hint
 from treadle.index.expr import mul
+from treadle.ir.body import Body
+from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Loop, Program
 from treadle.kernel.space import ONE
 from treadle.schedule.data_accesses import data_key
@@ -35,23 +38,24 @@ class Touch:
         self.storage = access.storage
         self.is_write = access.is_write
         self.mode = access.mode
-        self.is_indirect = access.map is None or access.is_indirect
+        self.is_indirect = True
         self.domain: Domain | None = None
         self.access_map: IndexMap | None = None
         self.computed: object | None = None
         """For an address that comes from data: how it is computed."""
-        body = op.body
-        self.level: Expr = body.space.numel
-        if access.map is not None:
-            index = access.map.index
-            if self.is_indirect:
-                self.computed = data_key(body, index)
-            else:
-                varies = not index.free.isdisjoint(body.reduce.vars)
-                self.domain = body.space if varies or not len(body.reduce) else body.domain
-                self.level = self.domain.numel
-                self.access_map = access_map(self.domain, index)
-        self.bytes = _bytes(access, program)
+        if access.map is None:
+            self.level: Expr = op.body.space.numel
+            self.bytes = program.by_name[access.buffer].tensor_bytes
+            return
+        index = access.map.index
+        known = pattern_of(op).pattern.derive(_ways)
+        way = known.get(index)
+        if way is None:
+            way = known[index] = _touch_way(op.body, access)
+        self.is_indirect, self.domain, self.level, self.access_map, points = way
+        if way.is_indirect:
+            self.computed = data_key(op.body, index)
+        self.bytes = _bytes(access, points, program)
 
     @classmethod
     def of_call(cls, access: Access, program: Program) -> Touch:
@@ -66,22 +70,52 @@ class Touch:
             touch.domain = access.map.domain
             touch.level = touch.domain.numel
             touch.access_map = access_map(touch.domain, access.map.index)
-        touch.bytes = _bytes(access, program)
+        touch.bytes = _bytes(access, _points(access), program)
         return touch
 
 
-def _bytes(access: Access, program: Program) -> int:
-    """What one pass over the loops moves: at most the buffer."""
-    buffer = program.by_name[access.buffer]
-    whole = buffer.tensor_bytes
+class _TouchWay(NamedTuple):
+    """What loops of one pattern share of an access by index."""
+
+    is_indirect: bool
+    domain: Domain | None
+    level: Expr
+    access_map: IndexMap | None
+    points: int | None
+
+
+def _ways(body: Body) -> dict[Expr, _TouchWay]:
+    """The ways of a pattern by index, as far as they were asked for."""
+    return {}
+
+
+def _touch_way(body: Body, access: Access) -> _TouchWay:
+    assert access.map is not None, "an access as a whole has no index"
+    index = access.map.index
+    points = _points(access)
+    if access.is_indirect:
+        return _TouchWay(True, None, body.space.numel, None, points)
+    varies = not index.free.isdisjoint(body.reduce.vars)
+    domain = body.space if varies or not len(body.reduce) else body.domain
+    return _TouchWay(False, domain, domain.numel, access_map(domain, index), points)
+
+
+def _points(access: Access) -> int | None:
+    """The points at which it touches different elements; None for a buffer as a whole."""
     if access.map is None:
-        return whole
-    points = 1
-    free = access.map.index.free
+        return None
+    points, free = 1, access.map.index.free
     for v, n in access.map.domain.items():
         if v in free or access.is_indirect:
             points *= n.value if n.value is not None else hint(n)
-    return min(points * buffer.dtype.itemsize, whole)
+    return points
+
+
+def _bytes(access: Access, points: int | None, program: Program) -> int:
+    """What one pass over the loops moves: at most the buffer."""
+    buffer = program.by_name[access.buffer]
+    whole = buffer.tensor_bytes
+    return whole if points is None else min(points * buffer.dtype.itemsize, whole)
 
 
 @lru_cache(maxsize=65536)

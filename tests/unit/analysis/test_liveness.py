@@ -390,3 +390,24 @@ def test_moving_gives_what_building_in_that_order_gives() -> None:
 def test_the_lower_bound_knows_that_another_order_may_share_blocks() -> None:
     live = Liveness(sum_and_scale(False))
     assert live.working_set_bound() <= Liveness(sum_and_scale(True)).peak().bytes
+
+
+def sums_of_two(first: int, second: int) -> Program:
+    """y = a + b over four elements of buffers that have more of them."""
+    b = ProgramBuilder("p")
+    y = b.output("y", "f32", [4])
+    made = []
+    for name, size in (("a", first), ("b", second)):
+        made.append(b.buffer(name, "f32", [size]))
+        with b.loop(f"make_{name}", [size]) as k:
+            k.store(made[-1], k.vars, k.constant(1.0, "f32"))
+    with b.loop("add", [4]) as k:
+        (i,) = k.vars
+        k.store(y, (i,), k.load_at(made[0], i) + k.load_at(made[1], i))
+    return b.build()
+
+
+def test_what_is_taken_over_does_not_depend_on_loops_seen_before() -> None:
+    for first, second, taken in ((8, 6, "b"), (6, 8, "a"), (6, 6, "a")):
+        pairs = in_place_pairs(sums_of_two(first, second))
+        assert [(p.out, p.inp) for p in pairs] == [("y", taken)]

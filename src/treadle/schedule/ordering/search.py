@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 
 from treadle.analysis.accounting import ACCOUNTINGS
-from treadle.analysis.liveness import Liveness, LivenessPolicy
+from treadle.analysis.deps import carry_over
+from treadle.analysis.liveness import Liveness, LivenessPolicy, program_peak
 from treadle.core.options import Options
 from treadle.ir.program import Grouped, Program
 from treadle.schedule.ordering.bound import lower_bound
@@ -87,12 +88,13 @@ def _with_hand_overs(
     The search counts only those of equal size, so never less than this; a whole analysis of each
     order would cost more than the search.
     """
-    found = {"given": Liveness(program, policy).peak().bytes}
+    found = {"given": program_peak(program, policy)}
     others = [name for name in tried if name != "given"]
     if others:
         name = min(others, key=lambda n: (tried[n], others.index(n)))
         moved = program.with_ops(tuple([program.ops[k] for k in best[name]]))
-        found[name] = Liveness(moved, policy).peak().bytes
+        carry_over(program, moved)
+        found[name] = program_peak(moved, policy)
     return found
 
 

@@ -13,10 +13,11 @@ from treadle.analysis.accounting import ACCOUNTINGS
 from treadle.analysis.comm.machine import CommMachine, machine_of
 from treadle.analysis.comm.simulate import NEXT_TO_NOTHING_US, Run, what_limits
 from treadle.analysis.comm.tasks import TaskKind
-from treadle.analysis.liveness import Liveness
+from treadle.analysis.liveness import program_peak
 from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Program
+from treadle.schedule.given_peak import given_peak
 from treadle.schedule.ordering.steps import steps_of
 from treadle.schedule.overlap.dead import dead_collectives
 from treadle.schedule.overlap.list_schedule import Limits
@@ -41,7 +42,7 @@ def order_by_model(program: Program, ctx: Ctx) -> Program | None:
 
 
 def _peak(program: Program, ctx: Ctx) -> int:
-    return Liveness(program, ACCOUNTINGS[ctx.options.accounting].policy).peak().bytes
+    return program_peak(program, ACCOUNTINGS[ctx.options.accounting].policy)
 
 
 def overlap_of(
@@ -63,7 +64,7 @@ def budget_of(program: Program, ctx: Ctx) -> int:
         return here
     if ctx.options.memory_limit is not None:
         return max(here, ctx.options.memory_limit)
-    given = max(here, ctx.peak_bytes or 0)
+    given = max(here, given_peak(ctx))
     return given if policy.peak_factor is None else int(given * policy.peak_factor)
 
 

@@ -9,7 +9,8 @@ needs    the same device and kind, no dependence between them, the peak in budge
 from __future__ import annotations
 
 from treadle.analysis.cost import work_of
-from treadle.analysis.deps import dependences
+from treadle.analysis.deps import carry_over, dependences
+from treadle.analysis.kernel_time import kernel_ns, work_of_loop
 from treadle.core.context import Ctx
 from treadle.core.costs import CostModel
 from treadle.core.verdict import Verdict, no, yes
@@ -27,14 +28,12 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     policy = policy_of(ctx)
     if policy.combine <= 1:
         return program
-    batches = [
-        small
-        for batch in _batches(program)
-        if len(
-            small := [op for op in batch if _may_share(op, program, ctx.cost, policy.launch_share)]
-        )
-        > 1
-    ]
+    weigh = _Scales(program, ctx.cost)
+    batches = []
+    for batch in _batches(program):
+        small = [op for op in batch if _may_share(op, weigh, ctx, policy.launch_share)]
+        if len(small) > 1:
+            batches.append(small)
     if not batches:
         return program
     board = Board(program, ctx, policy)
@@ -42,26 +41,44 @@ def combine_launches(program: Program, ctx: Ctx) -> Program:
     board.pays = True
     found: dict[int, list[Operation]] = {}
     for batch in batches:
-        for host, members in _combined(batch, board, ctx, policy.combine):
+        for host, members in _combined(batch, board, weigh, ctx, policy.combine):
             found[host] = members
     if not any(len(members) > 1 for members in found.values()):
         return program
     return _rebuilt(program, board, found)
 
 
-def _may_share(op: Operation, program: Program, cost: CostModel, share: float) -> bool:
-    """Whether the launch is a good part of the kernel's time; fills of one shape always."""
-    if isinstance(_kind(op), Space):
+class _Scales:
+    """Predicted times of kernels that may share a launch."""
+
+    def __init__(self, program: Program, cost: CostModel) -> None:
+        self.program, self.cost = program, cost
+        self.known: dict[str, float] = {}
+        """Nanoseconds by kernel; for short ones at most so many, as if all touched were moved."""
+
+    def is_short(self, op: Operation, share: float) -> bool:
+        """Whether the launch is at least this share of a kernel's time."""
+        machine, of, by_name = self.cost.machine(op.device), effects(op), self.program.by_name
+        loops = [leaf for leaf in op.leaves if isinstance(leaf, Loop)]
+        points = min([x.body.domain.numel_hint for x in loops])
+        work = sum([work_of_loop(x) for x in loops])
+        # A kernel that would be short if it moved all it touches need not be weighed.
+        most = sum([by_name[n].tensor_bytes for n in (*of.touched, *of.mutates)])
+        needs = kernel_ns(machine, most, work, points)
+        if machine.launch_ns < share * needs:
+            needs = kernel_ns(machine, work_of(self.program, op).bytes, work, points)
+        self.known[op.name] = needs
+        return machine.launch_ns >= share * needs
+
+
+def _may_share(op: Operation, weigh: _Scales, ctx: Ctx, share: float) -> bool:
+    """COM002: the launch is a good part of the kernel's time; fills of one shape always may."""
+    if isinstance(_kind(op), Space) or weigh.is_short(op, share):
         return True
-    device, by_name = cost.machine(op.device), program.by_name
-
-    def is_short(moved: int) -> bool:
-        return device.launch_ns >= share * (moved / device.gigabytes_per_second + device.launch_ns)
-
-    # A kernel that would be short if it moved all it touches need not be weighed.
-    of = effects(op)
-    most = sum(by_name[n].tensor_bytes for names in (of.touched, of.mutates) for n in names)
-    return is_short(most) or is_short(work_of(program, op).bytes)
+    launch, needs = weigh.cost.machine(op.device).launch_ns, weigh.known[op.name]
+    verdict = no("COM002", kernel_ns=round(needs), launch_ns=round(launch), share=share)
+    ctx.journal.verdict("combine", (op.name,), verdict)
+    return False
 
 
 def _batches(program: Program) -> list[list[Operation]]:
@@ -97,7 +114,7 @@ def _kind(op: Operation) -> object:
 
 
 def _combined(
-    batch: list[Operation], board: Board, ctx: Ctx, limit: int
+    batch: list[Operation], board: Board, weigh: _Scales, ctx: Ctx, limit: int
 ) -> list[tuple[int, list[Operation]]]:
     """The launches of a batch: each kernel joins the open launch if everything allows it."""
     launches: list[_Launch] = []
@@ -108,15 +125,16 @@ def _combined(
             ctx.journal.verdict("combine", (launch.members[0].name, op.name), verdict)
             if verdict:
                 continue
-        launches.append(_Launch(op, board, ctx.cost))
+        launches.append(_Launch(op, board, weigh))
     return [(launch.position, launch.members) for launch in launches]
 
 
 class _Launch:
     """Kernels that share a launch, and who of them touches what."""
 
-    def __init__(self, op: Operation, board: Board, cost: CostModel) -> None:
-        self.board, self.cost = board, cost
+    def __init__(self, op: Operation, board: Board, weigh: _Scales) -> None:
+        self.board, self.weigh = board, weigh
+        self.machine = weigh.cost.machine(op.device)
         self.members: list[Operation] = []
         self.position = board.deps.position[op.leaves[0].name]
         self._written: dict[str, str] = {}
@@ -147,13 +165,16 @@ class _Launch:
         verdict = board.acyclic(a, b)
         if verdict:
             first_step, second = (a, b) if board.before(a, b) else (b, a)
-            worth = worth_in_memory(0, self.cost.machine(op.device))
+            worth = worth_in_memory(0, self.machine)
             verdict = board.place(first_step, second, worth=worth, drop_internal=False)
         if not verdict:
             return verdict
         board.join(a, b)
         self._add(op, written, touched)
-        return yes("COM000", members=len(self.members), peak=verdict.facts["peak"])
+        facts: dict[str, object] = {"members": len(self.members), "peak": verdict.facts["peak"]}
+        if op.name in self.weigh.known:
+            facts["kernel_ns"] = round(self.weigh.known[op.name])
+        return yes("COM000", **facts, launch_ns=round(self.machine.launch_ns))
 
 
 def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) -> Program:
@@ -171,4 +192,6 @@ def _rebuilt(program: Program, board: Board, found: dict[int, list[Operation]]) 
         kind = Fused if isinstance(_kind(members[0]), Space) else Foreach
         ops.append(kind(name=names.of(members), device=op.device, members=tuple(members)))
     ops.extend(op for op in program.ops if not op.leaves)
-    return program.with_ops(tuple(ops))
+    combined = program.with_ops(tuple(ops))
+    carry_over(program, combined)
+    return combined

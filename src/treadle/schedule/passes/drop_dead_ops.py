@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from treadle.analysis.deps import carry_over
 from treadle.analysis.needed import needed_ops
 from treadle.core.context import Ctx
 from treadle.index import Domain
@@ -27,10 +28,10 @@ def drop_dead_ops(program: Program, ctx: Ctx) -> Program:
     """Remove what reaches neither the caller nor a side effect."""
     while True:
         # A store that is gone may have been the last reason to keep what made its storage.
-        found = _without_unread_stores(_without_unneeded(program, ctx), ctx)
-        if found is program:
+        kept = _without_unneeded(program, ctx)
+        program = _without_unread_stores(kept, ctx)
+        if program is kept:
             return program
-        program = found
 
 
 def _without_unneeded(program: Program, ctx: Ctx) -> Program:
@@ -42,7 +43,9 @@ def _without_unneeded(program: Program, ctx: Ctx) -> Program:
         if leaf.name not in needed:
             ctx.journal.emit("step", action="drop-dead-op", args=[leaf.name])
     order = _RemainingOrder(program, needed)
-    return program.with_ops(tuple([order.of(op) for op in ops]))
+    found = program.with_ops(tuple([order.of(op) for op in ops]))
+    carry_over(program, found)
+    return found
 
 
 def _without_unread_stores(program: Program, ctx: Ctx) -> Program:

@@ -7,6 +7,7 @@ keeps    the given order unless a better one was found; groups stay together
 
 from __future__ import annotations
 
+from treadle.analysis.deps import carry_over
 from treadle.core.context import Ctx
 from treadle.ir.program import Program
 from treadle.schedule.ordering.search import find_order
@@ -34,5 +35,7 @@ def lower_peak(program: Program, ctx: Ctx) -> Program:
         )
         if found.peak >= found.given_peak:
             break
-        program = program.with_ops(tuple([program.ops[k] for k in found.order]))
+        moved = program.with_ops(tuple([program.ops[k] for k in found.order]))
+        carry_over(program, moved)
+        program = moved
     return program

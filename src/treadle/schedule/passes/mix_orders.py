@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.analysis.access import accesses
+from treadle.analysis.deps import carry_over
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
+from treadle.ir.change import alone
 from treadle.ir.program import (
     Fused,
     Kernel,
@@ -29,6 +31,7 @@ from treadle.ir.program import (
     Program,
     walk_operations,
 )
+from treadle.ir.types import Buffer
 from treadle.kernel.build import Builder
 from treadle.kernel.choose_gpu import keeps_rows
 from treadle.kernel.row_chunks import chunk_rows
@@ -65,6 +68,8 @@ class Mix:
     """Two kernels that might read their common data once."""
 
     board: Board
+    builder: Builder
+    """Tries kernels; it remembers bodies that it has written."""
     by_rows: ReducingSide
     by_columns: ReducingSide
     shared: int
@@ -133,23 +138,22 @@ def can_be_shared_out(m: Mix) -> Verdict:
 
     found = None
     if nests is not None:
-        program, kernel = nests
-        found = chunk_rows(kernel.members, program, name)
+        kernel, buffers = nests
+        known = alone(m.board.program, kernel.members, {b.name: b for b in buffers})
+        found = chunk_rows(kernel.members, known, name)
     if found is not None and keeps_rows(found.nests[1].body):
         return YES
     return no("MIX005", rows=m.by_rows.op.name, columns=m.by_columns.op.name)
 
 
-def _built(m: Mix) -> tuple[Program, Kernel] | None:
-    """The mixed kernel, and the program with its sums; None if one walk does not do."""
+def _built(m: Mix) -> tuple[Kernel, tuple[Buffer, ...]] | None:
+    """The mixed kernel and the buffers of its sums; None if one walk does not do."""
     members = m.members()
     mixed = MixOrder(name="mixed", device=members[0].device, members=tuple(members))
-    builder = Builder(m.board.program, lambda *told: None)
-    found = builder.operation(mixed)
+    found, buffers = m.builder.tried(mixed)
     if not isinstance(found, Kernel) or found.shape != "mixed":
         return None
-    buffers = (*m.board.program.buffers, *builder.made.buffers)
-    return replace(m.board.program, buffers=buffers), found
+    return found, buffers
 
 
 RULES: tuple[Callable[[Mix], Verdict], ...] = (
@@ -176,13 +180,14 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
     board.enter_groups(lambda kept, gone: None)
     board.pays = True
     followers = Followers(board, ctx)
+    builder = Builder(program, lambda *told: None)
     mixes: list[Mix] = []
     taken: set[str] = set()
     for shared, by_rows, by_columns in sorted(pairs, key=lambda p: -p[0]):
         if by_rows.op.name in taken or by_columns.op.name in taken:
             continue
         on_gpu = not by_rows.op.device.startswith("cpu") or ctx.options.code == "triton"
-        mix = Mix(board, by_rows, by_columns, shared, on_gpu)
+        mix = Mix(board, builder, by_rows, by_columns, shared, on_gpu)
         verdict = _mixed(mix)
         ctx.journal.verdict("mix", (by_rows.op.name, by_columns.op.name), verdict)
         if verdict:
@@ -328,4 +333,6 @@ def _rebuilt(program: Program, board: Board, mixes: list[Mix]) -> Program:
             sides.append(replace(side, name=names.of(side.leaves)) if has_grown else side)
         ops.append(MixOrder(name=names.of(sides), device=sides[0].device, members=tuple(sides)))
     ops.extend(op for op in program.ops if not op.leaves)
-    return program.with_ops(tuple(ops))
+    mixed = program.with_ops(tuple(ops))
+    carry_over(program, mixed)
+    return mixed

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.analysis.deps import same_dependences
 from treadle.core.context import Ctx
-from treadle.ir.program import Group, Operation, Program
+from treadle.ir.program import Group, Operation, Program, walk_operations
 from treadle.schedule.naming import kernel_names
 
 
@@ -19,7 +20,11 @@ def name_kernels(program: Program, ctx: Ctx) -> Program:
     names = kernel_names(program)
     if all(old == new for old, new in names.items()):
         return program
-    return program.with_ops(tuple([_renamed(op, names) for op in program.ops]))
+    found = program.with_ops(tuple([_renamed(op, names) for op in program.ops]))
+    # Who depends on whom is a matter of leaves; only `after` speaks of groups by their names.
+    if not any(op.after for op in walk_operations(program.ops)):
+        same_dependences(program, found)
+    return found
 
 
 def _renamed(op: Operation, names: dict[str, str]) -> Operation:

@@ -26,6 +26,7 @@ from treadle.core.context import Ctx
 from treadle.core.verdict import Verdict, no, yes
 from treadle.ir.program import Collective, Group, MultiOutput, Nop, Operation, Program, Wait
 from treadle.schedule.board import Board
+from treadle.schedule.given_peak import given_peak
 from treadle.schedule.overlap.by_model import order_by_model
 from treadle.schedule.policy import policy_of
 
@@ -105,7 +106,7 @@ class Reorder:
         self.board.enter_groups(lambda kept, gone: None)
         self.timeline = self.board.timeline
         self.given = self.peak = self.timeline.peak().bytes
-        self.allowed = self.peak if policy.never_raise else max(self.peak, ctx.peak_bytes or 0)
+        self.allowed = self.peak if policy.never_raise else max(self.peak, given_peak(ctx))
         self.too_high: set[int] = set()
         self.steps = [self.board.group_of(step[0]) for step in self.timeline.order()]
         """One leaf of each step, in order."""

@@ -17,21 +17,22 @@ needs    besides: all readers of the result are loops that can say it, and they 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import NamedTuple
 
 from treadle.analysis.access import accesses
 from treadle.analysis.deps import Dependences, DepKind, dependences
 from treadle.analysis.duplicates import changed_later
+from treadle.analysis.inplace import boundary
 from treadle.core.context import Ctx
 from treadle.core.verdict import YES, Verdict, no
-from treadle.index import hint
+from treadle.ir.body import Body
 from treadle.ir.effects import effects
-from treadle.ir.inline import inlined
 from treadle.ir.ops import OPS
+from treadle.ir.pattern import pattern_of
 from treadle.ir.products import product_of
 from treadle.ir.program import Group, Loop, Operation, Program
-from treadle.ir.spec import violations
 from treadle.schedule.policy import policy_of
+from treadle.schedule.repeating import Repeater
 
 ROUNDS = 3
 """How often what was repeated may be repeated with its reader."""
@@ -58,25 +59,24 @@ def recompute(program: Program, ctx: Ctx) -> Program:
 
 def _repeated(program: Program, ctx: Ctx, longest: int) -> Program:
     """One round: producers as they stand in the program that is given."""
-    loops = [op for op in program.leaves if isinstance(op, Loop)]
-    cheap = {op.name for op in loops if _may_be_cheap(op, longest)}
+    cheap = {
+        op.name: op for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op, longest)
+    }
     if not cheap:
         return program
-    deps = dependences(program)
-    changed = changed_later(program, deps)
-    goes = _Going(program, changed, longest)
+    round_ = _Round(program, cheap, longest)
     new: dict[str, Loop] = {}
     for position, op in enumerate(program.leaves):
         if not isinstance(op, Loop):
             continue
         found = op
-        for source in _sources(op, position, program, deps, cheap):
-            verdict = _is_cheaper(source, op, program, changed, longest)
-            if verdict and not (_is_little(source, op, program) or goes.altogether(source)):
-                verdict = _reads_too_much(source, program)
-            ctx.journal.verdict("recompute", (source.name, op.name), verdict)
+        for source in round_.sources(op, position):
+            verdict = round_.is_cheaper(source, op)
+            if verdict and not (round_.is_little(source, op) or round_.goes(source)):
+                verdict = source.reads_too_much()
+            ctx.journal.verdict("recompute", (source.loop.name, op.name), verdict)
             if verdict:
-                found = _with(found, source, program)
+                found = round_.repeater.repeated(found, source.loop) or found
         if found is not op:
             new[op.name] = found
             ctx.journal.emit("step", action="recompute", args=[op.name])
@@ -91,172 +91,196 @@ def _may_be_cheap(op: Loop, longest: int) -> bool:
     return is_short and len(effects(op).writes) == 1
 
 
-def _bytes_read(op: Loop, program: Program) -> int:
-    return sum(program.by_name[n].tensor_bytes for n in effects(op).reads)
+class _Work(NamedTuple):
+    """What the statements of a pattern cost, and how often they run."""
+
+    of_point: float
+    of_dearest: float
+    points: int
+    has_choices: bool
+    """Whether data or chance say what is read."""
 
 
-def _bytes_to_repeat(source: Loop, op: Loop, program: Program) -> int:
-    """The bytes that a reader loads if it computes the source's result itself."""
-    read = [program.by_name[n] for n in effects(source).reads]
-    few = sum(b.dtype.itemsize for b in read) * hint(op.body.space.numel)
-    return min(_bytes_read(source, program), few)
-
-
-def _reads_one_as_large(op: Loop, program: Program) -> bool:
-    """Whether a loop makes of one buffer, and little else, another one that is as large.
-
-    Asked on CPUs, where a write costs the cache that rows stay in between kernels.
-    """
-    if op.device.partition(":")[0] != "cpu":
-        return False
-    of = effects(op)
-    made = program.by_name[of.writes[0]].tensor_bytes
-    sizes = sorted([program.by_name[n].tensor_bytes for n in of.reads], reverse=True)
-    works = [OPS[at.stmt.op].work for at in op.body.walk()]
-    return (
-        bool(sizes) and sizes[0] <= made and sum(sizes[1:]) * 8 <= made and max(works) <= CHEAPEST
+def _work(body: Body) -> _Work:
+    kinds = [at.stmt.op for at in body.walk()]
+    return _Work(
+        sum(OPS[kind].work for kind in kinds if kind != "index"),
+        max(OPS[kind].work for kind in kinds),
+        body.space.numel_hint,
+        not {"indirect", "rand", "randn", "randint"}.isdisjoint(kinds),
     )
 
 
-class _Going:
-    """Which results can go altogether, where as much must be read to make them again."""
+class _Source(NamedTuple):
+    """A loop that may be repeated, and what was found out about it alone."""
 
-    def __init__(self, program: Program, changed: set[str], longest: int) -> None:
-        self.program, self.changed, self.longest = program, changed, longest
-        self.readers: dict[str, list[Operation]] = {}
+    loop: Loop
+    target: str
+    made_bytes: int
+    read_bytes: int
+    element_bytes: int
+    """Bytes that one of its points reads at most."""
+    work: _Work
+    is_one_as_large: bool
+    """Whether it makes of one buffer, and little else, another one that is as large."""
+    alone: Verdict
+    """RCP001 and RCP002 as far as no reader is needed to tell."""
+
+    def reads_too_much(self) -> Verdict:
+        """RCP003."""
+        return no("RCP003", reads=self.read_bytes, result=self.made_bytes)
+
+
+class _Round:
+    """One look at a program: sources with their facts, each found out once."""
+
+    def __init__(self, program: Program, cheap: dict[str, Loop], longest: int) -> None:
+        self.program, self.longest = program, longest
+        self.repeater = Repeater(program)
+        self._cheap = cheap
+        self._deps: Dependences = dependences(program)
+        self._changed = changed_later(program, self._deps)
+        self._sources: dict[str, _Source] = {}
+        self._goes: dict[str, bool] = {}
+        self._readers: dict[str, list[Operation]] = {}
         for op in program.leaves:
             for name in effects(op).reads:
-                self.readers.setdefault(name, []).append(op)
-        self.views = {b.view_of for b in program.buffers}
-        self._known: dict[str, bool] = {}
+                self._readers.setdefault(name, []).append(op)
+        self._kept = {*program.outputs, *[b.view_of for b in program.buffers]}
 
-    def altogether(self, source: Loop) -> bool:
-        """Whether everyone who reads a loop's result can make it himself."""
-        if source.name not in self._known:
-            self._known[source.name] = self._goes(source)
-        return self._known[source.name]
+    # -- who --------------------------------------------------------------------------------
 
-    def _goes(self, source: Loop) -> bool:
-        program = self.program
-        target = program.by_name[effects(source).writes[0]]
-        if target.name in program.outputs or target.view_of is not None:
-            return False
-        readers = self.readers.get(target.name, [])
-        if target.name in self.views or len(readers) < 2:
-            return False
-        return all(
-            isinstance(op, Loop)
-            and _is_cheaper(source, op, program, self.changed, self.longest)
-            and _with(op, source, program) is not op
-            for op in readers
+    def sources(self, op: Loop, position: int) -> list[_Source]:
+        """The cheap loops whose results `op` reads and might make itself."""
+        deps = self._deps
+        writers: dict[str, list[int]] = {}
+        for d in deps.into[position]:
+            if d.kind is DepKind.RAW:
+                writers.setdefault(d.storage, []).append(d.source)
+        found: dict[str, _Source] = {}
+        for storage, positions in writers.items():
+            loop = self._cheap.get(deps.names[positions[0]])
+            # What is read must come from this one loop as a whole.
+            if len(positions) > 1 or loop is None:
+                continue
+            version = deps.writes_version.get((positions[0], storage))
+            if deps.reads_version.get((position, storage)) != version:
+                continue
+            source = self._source(loop)
+            if self._bytes_to_repeat(source, op) < source.made_bytes or source.is_one_as_large:
+                found[loop.name] = source
+        return list(found.values())
+
+    def _source(self, loop: Loop) -> _Source:
+        known = self._sources.get(loop.name)
+        if known is None:
+            known = self._sources[loop.name] = self._look_at(loop)
+        return known
+
+    def _look_at(self, loop: Loop) -> _Source:
+        of, by_name = effects(loop), self.program.by_name
+        target, read = by_name[of.writes[0]], [by_name[n] for n in of.reads]
+        work = pattern_of(loop).pattern.derive(_work)
+        sizes = sorted([b.tensor_bytes for b in read], reverse=True)
+        made = target.tensor_bytes
+        # Asked on CPUs, where a write costs the cache that rows stay in between kernels.
+        is_one_as_large = (
+            _is_on_cpu(loop)
+            and bool(sizes)
+            and sizes[0] <= made
+            and sum(sizes[1:]) * 8 <= made
+            and work.of_dearest <= CHEAPEST
         )
+        element = sum([b.dtype.itemsize for b in read])
+        alone = self._alone(loop)
+        return _Source(
+            loop, target.name, made, sum(sizes), element, work, is_one_as_large, alone
+        )  # fmt: skip
 
-
-def _is_little(source: Loop, op: Loop, program: Program) -> bool:
-    """Whether a reader that computes a result itself loads less than half of it."""
-    target = program.by_name[effects(source).writes[0]]
-    return _bytes_to_repeat(source, op, program) * 2 <= target.tensor_bytes
-
-
-def _sources(
-    op: Loop, position: int, program: Program, deps: Dependences, cheap: set[str]
-) -> list[Loop]:
-    """The loops among `cheap` whose results `op` reads."""
-    writers: dict[str, list[int]] = {}
-    for d in deps.into[position]:
-        if d.kind is DepKind.RAW:
-            writers.setdefault(d.storage, []).append(d.source)
-    found: dict[str, Loop] = {}
-    for storage, sources in writers.items():
-        source = program.leaves[sources[0]]
-        # What is read must come from this one loop as a whole.
-        is_version = deps.reads_version.get((position, storage)) == deps.writes_version.get(
-            (sources[0], storage)
-        )
-        alone = len(sources) == 1 and source.name in cheap
-        if not alone or not isinstance(source, Loop) or not is_version:
-            continue
-        size = program.by_name[effects(source).writes[0]].tensor_bytes
-        is_less = _bytes_to_repeat(source, op, program) < size
-        if is_less or _reads_one_as_large(source, program):
-            found[source.name] = source
-    return list(found.values())
-
-
-def _is_cheaper(
-    source: Loop, op: Loop, program: Program, changed: set[str], longest: int
-) -> Verdict:
-    """RCP001 to RCP005: short, reads less than its result, all unchanged since, little work."""
-    of = effects(source)
-    if len(source.body.stmts) > longest or len(source.body.reduce) or len(of.writes) != 1:
-        return no("RCP001", statements=len(source.body.stmts), limit=longest)
-    target = program.by_name[of.writes[0]]
-    if of.mutates or target.view_of is not None:
-        return no("RCP002", buffer=target.name)
-    # What the caller put into an input shows wherever the producer did not write.
-    if target.name in {program.storage_of(n) for n in program.inputs}:
-        writes = [a for a in program.derive(accesses)[source.name] if a.is_write]
-        if not all(a.covers_storage for a in writes):
+    def _alone(self, loop: Loop) -> Verdict:
+        """RCP001, RCP002: short, writes a whole buffer of its own, from what stays as it is."""
+        of, program = effects(loop), self.program
+        if len(loop.body.stmts) > self.longest or len(loop.body.reduce) or len(of.writes) != 1:
+            return no("RCP001", statements=len(loop.body.stmts), limit=self.longest)
+        target = program.by_name[of.writes[0]]
+        if of.mutates or target.view_of is not None:
             return no("RCP002", buffer=target.name)
-    for name in of.reads:
-        if program.storage_of(name) in changed:
-            return no("RCP002", buffer=name)
-    if target.name in (*effects(op).writes, *effects(op).mutates):
-        return no("RCP002", buffer=target.name)
-    is_less = _is_little(source, op, program) or _reads_one_as_large(source, program)
-    if not is_less or any(
-        at.stmt.op in ("indirect", "rand", "randn", "randint") for at in source.body.walk()
-    ):
-        return _reads_too_much(source, program)
-    product = product_of(op.body)
-    if product is not None and target.name in (f.stmt.buffer for f in product.factors):
-        return no("RCP005", buffer=target.name)
-    return _little_work(source, op)
+        # What the caller put into an input shows wherever the producer did not write.
+        if target.name in program.derive(boundary).inputs:
+            writes = [a for a in program.derive(accesses)[loop.name] if a.is_write]
+            if not all(a.covers_storage for a in writes):
+                return no("RCP002", buffer=target.name)
+        for name in of.reads:
+            if program.storage_of(name) in self._changed:
+                return no("RCP002", buffer=name)
+        return YES
+
+    # -- whether ----------------------------------------------------------------------------
+
+    def is_cheaper(self, source: _Source, op: Loop) -> Verdict:
+        """RCP001 to RCP005: short, reads less than its result, all unchanged since, little work."""
+        if not source.alone:
+            return source.alone
+        of = effects(op)
+        if source.target in of.writes or source.target in of.mutates:
+            return no("RCP002", buffer=source.target)
+        is_less = source.is_one_as_large or self.is_little(source, op)
+        if not is_less or source.work.has_choices:
+            return source.reads_too_much()
+        product = product_of(op.body)
+        if product is not None and source.target in (f.stmt.buffer for f in product.factors):
+            return no("RCP005", buffer=source.target)
+        return _little_work(source, op)
+
+    def is_little(self, source: _Source, op: Loop) -> bool:
+        """Whether a reader that computes a result itself loads less than half of it."""
+        return self._bytes_to_repeat(source, op) * 2 <= source.made_bytes
+
+    def _bytes_to_repeat(self, source: _Source, op: Loop) -> int:
+        """The bytes that a reader loads if it computes the source's result itself."""
+        points = pattern_of(op).pattern.derive(_points)
+        return min(source.read_bytes, source.element_bytes * points)
+
+    def goes(self, source: _Source) -> bool:
+        """Whether everyone who reads a loop's result can make it himself, so that it goes.
+
+        Asked where as much must be read to make it as was written.
+        """
+        name = source.loop.name
+        if name not in self._goes:
+            self._goes[name] = self._all_can_repeat(source)
+        return self._goes[name]
+
+    def _all_can_repeat(self, source: _Source) -> bool:
+        if source.target in self._kept or self.program.by_name[source.target].view_of is not None:
+            return False
+        readers = self._readers.get(source.target, [])
+        if len(readers) < 2:
+            return False
+        loops = [op for op in readers if isinstance(op, Loop) and self.is_cheaper(source, op)]
+        return len(loops) == len(readers) and all(
+            self.repeater.repeated(op, source.loop) is not None for op in loops
+        )
 
 
-def _little_work(source: Loop, op: Loop) -> Verdict:
+def _points(body: Body) -> int:
+    return body.space.numel_hint
+
+
+def _is_on_cpu(op: Operation) -> bool:
+    return op.device.partition(":")[0] == "cpu"
+
+
+def _little_work(source: _Source, op: Loop) -> Verdict:
     """Refuses a costly value whose elements a reader asks for several times.
 
     GPUs have arithmetic to spare between their loads, and a launch more costs them most.
     """
-    work = sum(OPS[at.stmt.op].work for at in source.body.walk() if at.stmt.op != "index")
-    made, asked = hint(source.body.space.numel), hint(op.body.space.numel)
-    if source.device.partition(":")[0] != "cpu" or not asked >= 2 * made > 0:
+    made, asked = source.work.points, pattern_of(op).pattern.derive(_points)
+    if not _is_on_cpu(source.loop) or not asked >= 2 * made > 0:
         return YES
-    limit = COSTLY_OFTEN if asked >= OFTEN * made else COSTLY
+    work, limit = source.work.of_point, COSTLY_OFTEN if asked >= OFTEN * made else COSTLY
     return no("RCP004", work=work, limit=limit, times=asked // made) if work > limit else YES
-
-
-def _reads_too_much(source: Loop, program: Program) -> Verdict:
-    result = program.by_name[effects(source).writes[0]].tensor_bytes
-    return no("RCP003", reads=_bytes_read(source, program), result=result)
-
-
-def _with(op: Loop, source: Loop, program: Program) -> Loop:
-    """`op` with the source's computation in place of loads of its result, if it can be said."""
-    target = program.by_name[effects(source).writes[0]]
-    body = inlined(op.body, target, source.body, program.by_name)
-    if body is None:
-        return op
-    new = replace(op, body=body)
-    alone = _alone(new, program)
-    wrong = [v for v in violations(alone) if v.where == op.name and v.code != "IR015"]
-    return op if wrong else new
-
-
-def _alone(op: Loop, program: Program) -> Program:
-    """A program of one loop and the buffers it names: rules need not look at all the others."""
-    names: dict[str, None] = {}
-    for name in effects(op).touched:
-        seen: str | None = name
-        while seen is not None:
-            names[seen] = None
-            seen = program.by_name[seen].view_of
-    buffers = tuple([program.by_name[n] for n in names])
-    inputs = tuple([n for n in program.inputs if n in names])
-    return replace(
-        program, name="one", buffers=buffers, ops=(op,), inputs=inputs, outputs=(), donated=()
-    )
 
 
 def _replaced(op: Operation, new: dict[str, Loop]) -> Operation:

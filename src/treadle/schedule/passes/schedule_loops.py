@@ -7,11 +7,14 @@ keeps    everything but the order of points and of additions, which numerics mus
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from treadle.core.context import Ctx
 from treadle.index import hint
+from treadle.ir.change import alone
+from treadle.ir.effects import effects
 from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
@@ -36,7 +39,7 @@ def schedule_loops(program: Program, ctx: Ctx) -> Program:
     """Give every nest a loop schedule."""
     found = _Scheduling(program, ctx)
     ops = tuple([found.operation(op) for op in program.ops])
-    buffers = (*program.buffers, *found.buffers)
+    buffers = (*program.buffers, *found.made())
     return replace(program, buffers=buffers).with_ops(ops) if found.changed else program
 
 
@@ -47,17 +50,23 @@ class _Scheduling:
         self.program, self.ctx = program, ctx
         policy = policy_of(ctx)
         self.fewest = policy.share_out_points
-        self.buffers: list[Buffer] = []
+        self._made: dict[str, Buffer] = {}
         self.changed = False
         self._taken = {b.name for b in program.buffers}
         self._taken |= {op.name for op in walk_operations(program.ops)}
 
-    @property
-    def _known(self) -> Program:
-        """The program with the buffers that were made for it on the way."""
-        if not self.buffers:
+    def _known(self, nest: Nest) -> Program:
+        """The program; over the nest's buffers alone, if some were made for it on the way."""
+        if self._made.keys().isdisjoint(effects(nest).touched):
             return self.program
-        return replace(self.program, buffers=(*self.program.buffers, *self.buffers))
+        return alone(self.program, [nest], self._made)
+
+    def made(self) -> tuple[Buffer, ...]:
+        """The buffers that nests were given on the way."""
+        return tuple(self._made.values())
+
+    def _note(self, buffers: Iterable[Buffer]) -> None:
+        self._made.update((b.name, b) for b in buffers)
 
     def operation(self, op: Operation) -> Operation:
         """A kernel with schedules; anything else as it is."""
@@ -81,7 +90,7 @@ class _Scheduling:
         made = chunk_rows(op.members, self.program, partial(self._name, f"{op.name}_chunks"))
         if made is None:
             return op.members
-        self.buffers.extend(made.buffers)
+        self._note(made.buffers)
         self.changed = True
         return made.nests
 
@@ -90,10 +99,9 @@ class _Scheduling:
             return [op]
         nests = self._renested(self._picked(op))
         found: list[Operation] = []
-        program = self._known
         for nest in nests:
             choose = choose_gpu_steps if self._is_for_triton(nest) else choose_steps
-            steps, verdict = choose(nest, program)
+            steps, verdict = choose(nest, self._known(nest))
             if self.ctx.journal.enabled:
                 self.ctx.journal.verdict("schedule-loops", (nest.name,), verdict)
             self.changed = self.changed or bool(steps)
@@ -122,7 +130,7 @@ class _Scheduling:
 
     def _one_row(self, nest: Nest) -> Nest:
         """The nest with one inner loop, if it scans."""
-        found = as_one_row(nest, self._known)
+        found = as_one_row(nest, self._known(nest))
         self.changed = self.changed or found is not nest
         return found
 
@@ -130,9 +138,9 @@ class _Scheduling:
         """The nest without sums that have one term, or that go over a single step."""
         if not self.program.numerics.reassociation:
             return nest
-        body = with_picked_sums(nest.body, self._known.by_name)
+        body = with_picked_sums(nest.body, self._known(nest).by_name)
         if not self._is_for_triton(nest):
-            body = without_single_steps(body, self._known.by_name)
+            body = without_single_steps(body, self._known(nest).by_name)
         self.changed = self.changed or body is not nest.body
         return nest if body is nest.body else replace(nest, body=body)
 
@@ -140,13 +148,13 @@ class _Scheduling:
         """Long rows, whose softmax would walk through memory once more."""
         if keeps_rows(nest.body) or hint(nest.body.domain.numel) < BUSY_PROGRAMS // 4:
             return nest  # it is read once, or rows are cut into chunks
-        body = with_online_sums(nest.body, self._known.by_name)
+        body = with_online_sums(nest.body, self._known(nest).by_name)
         self.changed = self.changed or body is not nest.body
         return replace(nest, body=body)
 
     def _shared_out(self, nest: Nest) -> list[Nest]:
         """A reduction of few results as chunks for many programs, and what puts them together."""
-        program = self._known
+        program = self._known(nest)
         name = partial(self._name, f"{nest.name}_part")
         programs = programs_of(nest, program)
         # One program has a row that it keeps in no time; columns it would walk step by step.
@@ -165,7 +173,7 @@ class _Scheduling:
 
     def _parts(self, nest: Nest, made: Renested) -> list[Nest]:
         self.changed = True
-        self.buffers.extend(made.buffers)
+        self._note(made.buffers)
         # The last one has the results, and the name by which others know who made them.
         names = [self._name(f"{nest.name}_{k}") for k in range(len(made.bodies) - 1)]
         names.append(nest.name)

@@ -23,6 +23,7 @@ from treadle.analysis.cost import cost_model
 from treadle.codegen.triton.forms import why_unwritable
 from treadle.core.context import Ctx, journal_for
 from treadle.core.errors import TreadleError
+from treadle.core.garbage import paused_collection
 from treadle.core.journal import Journal
 from treadle.core.options import Options, cache_folder
 from treadle.core.toolchain import why_not_compiled
@@ -154,7 +155,9 @@ def compile_graph(
     if where is not None:
         return _eager(gm, "TOR002", f"it uses {where}, for which no code is generated yet")
     try:
-        built = _build(gm, kind, settings, donated, saved or Saved())
+        # Torch's own objects are many: walking them for cycles costs more than most of our steps.
+        with paused_collection():
+            built = _build(gm, kind, settings, donated, saved or Saved())
     except NoMachineCode as e:
         if settings.wants_errors:
             raise CompileError(
