@@ -24,15 +24,15 @@ from treadle.ir.reduced import levels_of
 
 START = 0.62
 """Of the time of a launch: what one costs in a recording."""
-MEMORY_SHARE, CACHE_SHARE = 0.81, 1.55
+MEMORY_SHARE, CACHE_SHARE = 0.81, 1.57
 """Of the bandwidth of memory: what kernels reach there, and in the cache."""
-CACHE_ROOM = 0.96
+CACHE_ROOM = 0.88
 """Of the cache: how much of it holds what one launch touches, from one launch to the next."""
 ISSUED = 5.9
 """Statements of 32 lanes that a core begins in a nanosecond."""
-RUNNING = 6.5
+RUNNING = 7.7
 """Warps of a core that get ahead at once where each waits for its loads."""
-TURN_NS, DEPENDENT_NS, MOST_DEPENDENT, REDUCTION_NS = 280.0, 5.5, 90.0, 100.0
+TURN_NS, DEPENDENT_NS, MOST_DEPENDENT, REDUCTION_NS = 240.0, 5.5, 73.0, 250.0
 """A step of a walk; a statement that waits for another, and how many do; a reduction in a tile."""
 FREE: Mapping[str, float] = dict.fromkeys(("constant", "get", "index", "yield"), 0.0)
 LATENCIES: Mapping[str, float] = {
@@ -47,6 +47,8 @@ INSTRUCTIONS: Mapping[str, float] = {
 }  # fmt: skip
 """Instructions of each lane; loads and stores are of several elements, conversions of two."""
 LANES = 32
+AGAIN = 1.4
+"""What moving bytes a second time makes of them, if they are still in the cache."""
 BUSY, SHARING_BUSY, SHARING = 4, 8, 32
 """Programs of each core that keep a device busy; nests that share a launch if so, and if not."""
 
@@ -84,12 +86,15 @@ def shape_of(nest: Nest, moved: float) -> NestShape:
             tile *= axis.size if axis.size > 1 else 1 << (extent - 1).bit_length()
         else:
             turns *= blocks
+    kinds = [str(at.stmt.attr("kind")) for at in nest.body.walk() if at.stmt.op == "reduce"]
+    if turns > 1 and "welford" in kinds:
+        turns *= 2  # the mean first, then what is off it: the second walk finds it in the cache
+        moved *= AGAIN
     warps = plan.knob("warps", 4)
     at_point, once = _instructions(nest.body)
-    reductions = sum(at.stmt.op == "reduce" for at in nest.body.walk())
     points = max(tile / (LANES * warps), 1.0)
     depth = sum(_price(at, LATENCIES) for at in nest.body.walk())
-    return NestShape(programs, warps, points, turns, at_point, once, depth, reductions, moved)
+    return NestShape(programs, warps, points, turns, at_point, once, depth, len(kinds), moved)
 
 
 def _instructions(body: Body) -> tuple[float, float]:
