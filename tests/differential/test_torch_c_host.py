@@ -199,6 +199,37 @@ def test_inputs_that_lie_in_another_way_are_run_from_python() -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
+def test_many_arguments_are_recognised_at_once_and_others_are_not() -> None:
+    """What is not exactly like the arguments before is looked at one by one, and run rightly."""
+
+    def f(a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+        return ((a.sin() + b) * c - d) * e
+
+    run, built = compiled(f)
+    given = [torch.randn(6, 4) for _ in range(5)]
+    for _ in range(3):
+        torch.testing.assert_close(run(*given), f(*given))
+    (graph,) = built
+    host = host_of(graph)
+    entrance = host._entrance
+    assert entrance._alike is not None
+    assert entrance._alike(*given)
+    others = [
+        torch.randn(4, 6).t(),  # other strides
+        torch._neg_view(torch.randn(6, 4)),  # holds the negative of what it shows
+        torch.randn(24)[::1].view(6, 4),  # a view that lies as expected
+        torch.randn(12, 4)[::2],  # with gaps
+    ]
+    for k in range(5):
+        for other in others:
+            changed = [*given[:k], other, *given[k + 1 :]]
+            # As a backward graph is called: nobody has looked at the arguments before.
+            found = graph.runner(list(changed))
+            torch.testing.assert_close(found[0], f(*changed))
+    assert not entrance._alike(*given[:4], others[0])
+    assert not entrance._alike(*given[:4], others[1])
+
+
 def test_whoever_watches_calls_sees_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

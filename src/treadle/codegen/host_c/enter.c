@@ -12,7 +12,7 @@ typedef void object;
 
 enum { LIST_ITEM, LIST_SET, LIST_NEW, CALL, CALL_METHOD, AS_NUMBER, FROM_NUMBER, IS_TRUE,
        CAPSULE_NEW, CAPSULE_POINTER, INCREF, DECREF, SAVE_THREAD, RESTORE_THREAD, CLEAR_ERROR,
-       FUNCTIONS };
+       AS_TUPLE, CALL_TUPLE, FUNCTIONS };
 static void *const *python;
 
 void treadle_enter_link(void *const *table) { python = table; }
@@ -32,6 +32,8 @@ void treadle_enter_link(void *const *table) { python = table; }
 #define save_thread ((void *(*)(void))python[SAVE_THREAD])
 #define restore_thread ((void (*)(void *))python[RESTORE_THREAD])
 #define clear_error ((void (*)(void))python[CLEAR_ERROR])
+#define as_tuple ((object *(*)(object *))python[AS_TUPLE])
+#define call_tuple ((object *(*)(object *, object *))python[CALL_TUPLE])
 
 typedef struct {
     int64_t (*host)(const int64_t *, const int64_t *, int64_t *);
@@ -45,6 +47,8 @@ typedef struct {
     const int64_t *pool; /* which inputs others will lie in */
     const int64_t *whole; /* for each of these: the bytes its storage must have, or -1 */
     const int64_t *reach; /* bytes that inputs, then those only checked, reach over */
+    object *alike; /* whether all arguments are as some were that lay as expected; may be missing */
+    object *learn; /* makes `alike` of arguments that do; may be missing */
 } record;
 
 /* Whether a tensor lies as the plan expects. */
@@ -95,13 +99,28 @@ static int are_free(const record *r, object *given, const int64_t *addresses)
     return 1;
 }
 
+/* Whether all arguments are as others were that lay as expected: one question instead of many. */
+static int are_alike(const record *r, object *given)
+{
+    if (!r->alike) return 0;
+    object *tuple = as_tuple(given);
+    if (!tuple) { clear_error(); return 0; }
+    object *found = call_tuple(r->alike, tuple);
+    decref(tuple);
+    if (!found) { clear_error(); return 0; }
+    int truth = is_true(found);
+    decref(found);
+    return truth;
+}
+
 static int take(const record *r, object *given, int64_t *addresses)
 {
     const int64_t *at = r->positions;
+    int known = are_alike(r, given);
     for (int64_t k = 0; k < r->inputs; ++k) {
         object *tensor = at[k] < 0 ? r->constants[k] : list_item(given, at[k]);
         if (!tensor) { clear_error(); return 0; }
-        if (at[k] >= 0 && !lies(r, tensor, k)) return 0;
+        if (at[k] >= 0 && !known && !lies(r, tensor, k)) return 0;
         addresses[k] = asked_number(tensor, r->data_ptr);
         if (addresses[k] < 0) return 0;
     }
@@ -109,7 +128,11 @@ static int take(const record *r, object *given, int64_t *addresses)
     for (int64_t k = 0; k < r->checked; ++k) {
         object *tensor = list_item(given, at[k]);
         if (!tensor) { clear_error(); return 0; }
-        if (!lies(r, tensor, r->inputs + k)) return 0;
+        if (!known && !lies(r, tensor, r->inputs + k)) return 0;
+    }
+    if (!known && r->learn) {
+        object *done = call(r->learn, given, NULL);
+        if (!done) clear_error(); else decref(done);
     }
     return 1;
 }

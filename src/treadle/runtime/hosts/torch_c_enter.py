@@ -23,9 +23,11 @@ PYTHON = (
     "PyList_GetItem", "PyList_SetItem", "PyList_New", "PyObject_CallFunctionObjArgs",
     "PyObject_CallMethodObjArgs", "PyLong_AsLongLong", "PyLong_FromLongLong", "PyObject_IsTrue",
     "PyCapsule_New", "PyCapsule_GetPointer", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyErr_Clear",
+    "PyEval_RestoreThread", "PyErr_Clear", "PyList_AsTuple", "PyObject_CallObject",
 )  # fmt: skip
 """What the way in calls of Python's stable interface, in the order of its table."""
+FEWEST_ALIKE = 4
+"""Arguments from which one question about all is faster than one about each."""
 ONE_ARGUMENT = 0x0008
 """How Python calls a built-in function that takes one argument."""
 FLAGS = ("-std=c11", "-O2", "-w")
@@ -61,7 +63,7 @@ class _Record(ctypes.Structure):
         ("modes", ctypes.c_void_p),
         ("pools", ctypes.c_int64),
         ("alignment", ctypes.c_int64),
-        *[(name, ctypes.c_void_p) for name in ("pool", "whole", "reach")],
+        *[(name, ctypes.c_void_p) for name in ("pool", "whole", "reach", "alike", "learn")],
     )
 
 
@@ -137,13 +139,34 @@ class Entrance:
             ctypes.addressof(pool),
             ctypes.addressof(whole),
             ctypes.addressof(reach),
+            None,
+            None,
         )
+        self._alike: Any = None
+        self._learner = self._learn
+        if len(about.layouts) >= FEWEST_ALIKE:
+            self._record.learn = id(self._learner)
         address = ctypes.cast(library["treadle_enter"], ctypes.c_void_p).value
         self._method = _Method(b"treadle_enter", address, ONE_ARGUMENT, None)
         capsule = _NEW_CAPSULE(ctypes.addressof(self._record), None, None)
         self.enter: Callable[[list[Any]], Any] = _NEW_FUNCTION(
             ctypes.addressof(self._method), capsule, None
         )
+
+    def _learn(self, given: list[Any]) -> None:
+        """Keep in one object how arguments are that lay as the plan expects.
+
+        It knows more of them than the plan asks for, so that what it does not recognise is looked
+        at one by one. Arguments that are not all tensors have none.
+        """
+        self._record.learn = None
+        if not all(isinstance(x, torch.Tensor) for x in given):
+            return
+        made: Any = torch._C._dynamo.guards.TensorGuards
+        sizes, strides = [list(x.shape) for x in given], [list(x.stride()) for x in given]
+        known = made(*given, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        self._alike = known.check
+        self._record.alike = id(self._alike)
 
 
 def _numbers(values: Sequence[int]) -> Any:
