@@ -16,6 +16,8 @@ from treadle.schedule.explain import PairStory
 
 Facts = Mapping[str, Any]
 LONG_NAME = 60
+LAUNCHES = "COM"
+"""How codes begin that are about one launch for several kernels."""
 KINDS = {
     "UserKernel": "a kernel of the user's",
     "Extern": "a library call",
@@ -43,10 +45,15 @@ def answer_lines(story: PairStory, names: Sequence[str]) -> Iterator[str]:
 
 
 def deciding(story: PairStory) -> Verdict | None:
-    """The refusal that keeps the two apart: the last of the search, else the first of the rules."""
+    """The refusal that keeps the two apart: the last of the search, else the first of the rules.
+
+    That they do not share a launch either, which is asked last, is no answer to why they are two.
+    """
     refused = [verdict for _, verdict in story.decided if not verdict]
+    kernels = [verdict for verdict in refused if not verdict.code.startswith(LAUNCHES)]
     alone = [verdict for _, verdict in story.before if not verdict]
-    return refused[-1] if refused else alone[0] if alone else None
+    found = kernels[-1:] or alone[:1] or refused[-1:]
+    return found[0] if found else None
 
 
 def _why_one(story: PairStory) -> Iterator[str]:
@@ -108,6 +115,7 @@ REASONS: Mapping[str, Callable[[Facts], str]] = {
     "FUS011": lambda facts: "more would be live at the peak than the policy allows",
     "FUS012": lambda facts: "nothing less would be moved",
     "FUS014": _slower,
+    "COM002": lambda facts: "one launch for both would save too little of their time",
 }
 """Codes that can say more than their title."""
 
