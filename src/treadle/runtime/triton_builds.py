@@ -94,8 +94,11 @@ class Builds:
         self._process: subprocess.Popen[str] | None = None
         self._folder = ""
         self._open: dict[int, tuple[KernelJob, Future[KernelBinary]]] = {}
-        self._count = self.compiled = 0
-        """`compiled` counts jobs that no cache answered."""
+        self._count = 0
+        self.compiled = 0
+        """Jobs that no cache answered."""
+        self._owner = 0
+        """Who started the process: a fork of his must neither use nor end it."""
 
     def submit(self, job: KernelJob) -> Future[KernelBinary]:
         """The binary of a job, now or later."""
@@ -126,11 +129,12 @@ class Builds:
 
     # -- the process ---------------------------------------------------------------------------
     def _started(self) -> bool:
-        if self._process is not None and self._process.poll() is None:
+        is_ours = self._owner == os.getpid()
+        if is_ours and self._process is not None and self._process.poll() is None:
             return True
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         command = [sys.executable, "-P", triton_server.__file__, self.arch, str(max(cores, 1))]
-        self._folder = self._folder or tempfile.mkdtemp(prefix="treadle-triton-")
+        self._settle_in()
         try:
             self._process = subprocess.Popen(
                 command,
@@ -142,8 +146,13 @@ class Builds:
         except OSError:
             return False
         threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
-        atexit.register(self.close)
         return True
+
+    def _settle_in(self) -> None:
+        """Have a folder of this process's own, which goes when it ends."""
+        if self._owner != os.getpid():
+            self._folder, self._owner = tempfile.mkdtemp(prefix="treadle-triton-"), os.getpid()
+            atexit.register(self.close)
 
     def _sent(self, number: int, job: KernelJob) -> bool:
         with self._lock:
@@ -172,8 +181,9 @@ class Builds:
             self._compile_here(number, job)
 
     def _compile_here(self, number: int, job: KernelJob) -> None:
-        self._folder = self._folder or tempfile.mkdtemp(prefix="treadle-triton-")
-        self._ended(number, triton_server._do(job.as_data(), self._place(number)))
+        with self._lock:
+            self._settle_in()
+        self._ended(number, triton_server.compile_into(job.as_data(), self._place(number)))
 
     def _ended(self, number: int, status: int) -> None:
         job, found = self._open.pop(number, (None, None))
@@ -187,16 +197,21 @@ class Builds:
                 content = f.read()
             self._keep(job, place)
             found.set_result(KernelBinary.unpacked(content))
+        except (OSError, ValueError, TypeError) as e:
+            found.set_exception(BuildError(f"{job.name}: its binary cannot be read: {e}"))
         except BaseException as e:
             found.set_exception(e)
 
     def close(self) -> None:
         """End the process; jobs that are not done never will be."""
+        if self._owner != os.getpid():
+            return
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._owner = 0
 
     # -- between runs --------------------------------------------------------------------------
     def _kept(self, key: str) -> KernelBinary | None:

@@ -93,7 +93,7 @@ def _write(path: str, content: bytes) -> None:
         f.write(content)
 
 
-def _do(job: dict[str, Any], out: str) -> int:
+def compile_into(job: dict[str, Any], out: str) -> int:
     """Compile one job into a file; what goes wrong is said in another."""
     try:
         _write(out + ".py", job["text"].encode())
@@ -109,7 +109,7 @@ def _warm_up(arch: str) -> None:
     importlib.import_module("triton").knobs.runtime.interpret = False  # whatever others do
     with tempfile.TemporaryDirectory() as folder:
         job = {"name": "first", "addresses": 2, "sizes": [], "arch": arch, "options": {}}
-        _do({**job, "text": FIRST}, os.path.join(folder, "first"))
+        compile_into({**job, "text": FIRST}, os.path.join(folder, "first"))
     gc.collect()
     gc.freeze()  # copies share what is here already
 
@@ -130,7 +130,7 @@ class Server:
             if child == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                os._exit(_do(one["job"], one["out"]))
+                os._exit(compile_into(one["job"], one["out"]))
             self.running[child] = one
 
     def collect(self) -> None:

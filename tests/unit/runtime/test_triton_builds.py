@@ -95,6 +95,20 @@ def test_if_the_process_dies_its_jobs_are_done_here(builds: Builds) -> None:
     assert builds.submit(job("tl.load(p0 + r)")).result(60).name == "twice", "a new one is started"
 
 
+def test_a_fork_that_ends_leaves_the_process_and_its_folder_alone(builds: Builds) -> None:
+    assert builds.start()
+    process, folder = builds._process, builds._folder
+    child = os.fork()
+    if child == 0:
+        builds.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert process is not None
+    assert process.poll() is None
+    assert os.path.isdir(folder)
+    assert builds.submit(job()).result(60).name == "twice"
+
+
 def test_where_no_process_can_be_started_jobs_are_done_here(
     builds: Builds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
