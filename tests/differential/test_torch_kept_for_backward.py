@@ -117,3 +117,28 @@ def test_of_a_value_in_a_wider_type_the_narrow_one_is_stored() -> None:
     program = graphs[0].program
     stored = [b for b in program.buffers if b.numel.value == 64 * 48 and b.name != "x"]
     assert not [b for b in stored if str(b.dtype) == "f32"]
+
+
+def test_what_was_made_of_an_input_that_changes_is_kept() -> None:
+    """The backward must not compute it again from what the input has become."""
+
+    def f(x, y):
+        a = y.exp()
+        y.mul_(2)
+        return x * a
+
+    def through_views(x, y):
+        a = y.t().exp()
+        y.mul_(2)
+        return x * a + y.t().sin()
+
+    for function in (f, through_views):
+        grads = []
+        for compiled in (False, True):
+            torch.manual_seed(0)
+            torch._dynamo.reset()
+            x, y = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)
+            run = torch.compile(function, backend="treadle") if compiled else function
+            run(x, y).sum().backward()
+            grads.append((x.grad, y))
+        torch.testing.assert_close(grads[1], grads[0])

@@ -118,8 +118,14 @@ class Builds:
             self.compiled += 1
             number = self._count
             self._open[number] = job, found
-        if not self._sent(number, job):
-            threading.Thread(target=self._compile_here, args=(number, job), daemon=True).start()
+        try:
+            if not self._sent(number, job):
+                threading.Thread(target=self._compile_here, args=(number, job), daemon=True).start()
+        except BaseException as e:
+            self._open.pop(number, None)
+            self._known.pop(key, None)  # the next one tries again
+            found.set_exception(BuildError(f"{job.name} cannot be compiled: {e}"))
+            raise
         return found
 
     def start(self) -> bool:
@@ -181,9 +187,13 @@ class Builds:
             self._compile_here(number, job)
 
     def _compile_here(self, number: int, job: KernelJob) -> None:
-        with self._lock:
-            self._settle_in()
-        self._ended(number, triton_server.compile_into(job.as_data(), self._place(number)))
+        try:
+            with self._lock:
+                self._settle_in()
+            status = triton_server.compile_into(job.as_data(), self._place(number))
+        except Exception:
+            status = 1  # not even its error could be written
+        self._ended(number, status)
 
     def _ended(self, number: int, status: int) -> None:
         job, found = self._open.pop(number, (None, None))
@@ -195,7 +205,7 @@ class Builds:
                 raise BuildError(f"{job.name} cannot be compiled for {job.arch}: {_why(place)}")
             with open(place, "rb") as f:
                 content = f.read()
-            self._keep(job, place)
+            self._keep(job, content)
             found.set_result(KernelBinary.unpacked(content))
         except (OSError, ValueError, TypeError) as e:
             found.set_exception(BuildError(f"{job.name}: its binary cannot be read: {e}"))
@@ -224,12 +234,13 @@ class Builds:
         except (TreadleError, OSError, ValueError, TypeError):
             return None
 
-    def _keep(self, job: KernelJob, place: str) -> None:
+    def _keep(self, job: KernelJob, content: bytes) -> None:
         """Put a binary into the cache; a cache that cannot be used costs the next run, not us."""
         try:
             with self.cache.workshop() as work:
                 made = os.path.join(work, "made")
-                shutil.copyfile(place, made)
+                with open(made, "wb") as f:
+                    f.write(content)
                 self.cache.put(job.key, made, f"triton {job.name} {job.arch}", work)
         except (TreadleError, OSError):
             return

@@ -20,6 +20,7 @@ import select
 import signal
 import sys
 import tempfile
+import threading
 from typing import Any
 
 NVIDIA, AMD = re.compile(r"sm_(\d+)a?"), re.compile(r"gfx[0-9a-f]+")
@@ -89,8 +90,11 @@ def packed(made: Any) -> bytes:
 
 
 def _write(path: str, content: bytes) -> None:
-    with open(path, "wb") as f:
+    """Put a file in place as a whole."""
+    fresh = f"{path}.{os.getpid()}.{threading.get_ident()}"
+    with open(fresh, "wb") as f:
         f.write(content)
+    os.replace(fresh, path)
 
 
 def compile_into(job: dict[str, Any], out: str) -> int:

@@ -95,6 +95,20 @@ def test_if_the_process_dies_its_jobs_are_done_here(builds: Builds) -> None:
     assert builds.submit(job("tl.load(p0 + r)")).result(60).name == "twice", "a new one is started"
 
 
+def test_a_disk_that_is_full_is_an_error_and_not_a_wait(
+    builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**how: object) -> str:
+        raise OSError("no room")
+
+    with monkeypatch.context() as changed:
+        changed.setattr("treadle.runtime.triton_builds.tempfile.mkdtemp", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no room"):
+                builds.submit(job())
+    assert builds.submit(job()).result(60).name == "twice"
+
+
 def test_a_fork_that_ends_leaves_the_process_and_its_folder_alone(builds: Builds) -> None:
     assert builds.start()
     process, folder = builds._process, builds._folder

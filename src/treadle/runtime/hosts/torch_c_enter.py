@@ -160,13 +160,15 @@ class Entrance:
         at one by one. Arguments that are not all tensors have none.
         """
         self._record.learn = None
-        if not all(isinstance(x, torch.Tensor) for x in given):
+        if self._alike is not None or not all(isinstance(x, torch.Tensor) for x in given):
             return
         made: Any = torch._C._dynamo.guards.TensorGuards
         sizes, strides = [list(x.shape) for x in given], [list(x.stride()) for x in given]
         known = made(*given, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-        self._alike = known.check
-        self._record.alike = id(self._alike)
+        # Of two threads that come here at once the first is heard; no Python runs in between.
+        kept = self.__dict__.setdefault("_known_check", known.check)
+        self._alike = kept
+        self._record.alike = id(kept)
 
 
 def _numbers(values: Sequence[int]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -56,6 +57,7 @@ class Finder:
         self._know = library[KNOW]
         self._know.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
         self._know.restype = None
+        self._lock = threading.Lock()
         self._held: object = None
         """What the table speaks of: recordings live as long as C may start them."""
 
@@ -71,8 +73,9 @@ class Finder:
         for place, (stream, addresses, recording) in zip(table, known, strict=False):
             place.stream, place.recording = stream or None, recording.handle
             place.addresses = addresses
-        self._know(self.address, ctypes.addressof(table), len(known))
-        self._held = table, known  # the last ones are let go of only now
+        with self._lock:  # C takes no turns with Python's lock: what it was told last must be held
+            self._know(self.address, ctypes.addressof(table), len(known))
+            self._held = table, known  # the last ones are let go of only now
 
 
 def finder_for(recorder: DeviceRecorder, count: int, options: Options) -> Finder | None:

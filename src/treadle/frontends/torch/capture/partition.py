@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.checkpoint import CheckpointPolicy
 
 from treadle.codegen.lower import lower
 from treadle.frontends.torch import compat
@@ -62,6 +63,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
         keep_places_small(joint)
+        save_what_was_read(joint)
         if compat.merges_same_nodes():
             merge_same_nodes(joint.graph)
         if limit is None:
@@ -91,6 +93,30 @@ def forget_detached(joint: torch.fx.GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
             joint.graph.erase_node(node)
     joint.recompile()
+
+
+def save_what_was_read(joint: torch.fx.GraphModule) -> None:
+    """Have the forward keep what it makes of an input that it changes in the end.
+
+    torch's division keeps inputs and computes from them again, for it takes them for constant: the
+    backward would find what was written over them.
+    """
+    for node in joint.graph.nodes:
+        target: Any = node.target
+        is_call = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
+        if not is_call or not target._schema.is_mutable or not node.args:
+            continue
+        if getattr(node.args[0], "op", "") != "placeholder":
+            continue
+        looked_at = [node.args[0]]
+        while looked_at:
+            for reader in looked_at.pop().users:
+                if reader is node or reader.op != "call_function":
+                    continue
+                if isinstance(reader.target, torch._ops.OpOverload) and _shows(reader.target):
+                    looked_at.append(reader)
+                else:
+                    reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def _is_computed(node: Any) -> bool:

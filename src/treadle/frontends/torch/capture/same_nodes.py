@@ -20,7 +20,10 @@ NEVER_THE_SAME = (
     "dynamic_output_shape",  # each has sizes of its own that later nodes speak of
     "data_dependent_output",
 )
-UNWRITTEN = frozenset({ATEN.empty, ATEN.empty_strided, ATEN.empty_like, ATEN.new_empty})
+UNWRITTEN = frozenset({
+    ATEN.empty, ATEN.empty_strided, ATEN.empty_like, ATEN.empty_permuted, ATEN.new_empty,
+    ATEN.new_empty_strided,
+})  # fmt: skip
 
 
 def merge_same_nodes(graph: torch.fx.Graph) -> int:
