@@ -279,6 +279,7 @@ def test_in_the_frame_of_a_notebook_links_stay_inside_the_page(tmp_path: Path, d
         tab.wait(f"{frame}.querySelector('nav a[data-view=memory]')")
         tab.evaluate(f"{frame}.querySelector('nav a[data-view=memory]').click()")
         tab.wait(f"{frame}.querySelector('main h2').textContent.startsWith('Memory')")
+        assert tab.evaluate("document.querySelector('h2').textContent") == "notebook"
 
 
 @pytest.mark.parametrize(
