@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import json
 import os
@@ -225,8 +224,8 @@ def test_colours_are_for_terminals_only(folder: Path) -> None:
     def on_a_terminal(environment: dict[str, str]) -> str:
         ours, theirs = pty.openpty()
         subprocess.run(command, stdout=theirs, cwd=folder, env=environment, check=True)
+        text = os.read(ours, 10_000).decode()  # before the end that wrote it is closed
         os.close(theirs)
-        text = os.read(ours, 10_000).decode()
         os.close(ours)
         return text
 
@@ -256,20 +255,27 @@ class Terminals:
                 patch.setattr(sys, name, ends[name][0])
             code = main(list(words))
             for name, (stream, reader) in ends.items():
-                stream.close()
+                stream.write(THE_END)
+                stream.flush()
                 seen[name] = reader.result()
+                stream.close()
         out, err = (text.decode().replace("\r\n", "\n") for text in seen.values())
         return code, out, err
 
 
+# A terminal whose writer is gone may drop what was not read yet: so the writer says when it has
+# said all, and stays until that is read.
+THE_END = "\N{END OF TRANSMISSION BLOCK}"
+
+
 def all_of(terminal: int) -> bytes:
-    """All that is written to a terminal until its other end is closed."""
-    parts = []
-    with contextlib.suppress(OSError):  # how Linux says that nobody is there any more
-        while part := os.read(terminal, 4096):
-            parts.append(part)
+    """All that is written to a terminal before `THE_END`."""
+    seen = b""
+    end = THE_END.encode()
+    while not seen.endswith(end):
+        seen += os.read(terminal, 4096)
     os.close(terminal)
-    return b"".join(parts)
+    return seen.removesuffix(end)
 
 
 @pytest.fixture
