@@ -23,6 +23,7 @@ from treadle.frontends.torch.capture.compile import (
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
+from treadle.frontends.torch.capture.way_in import Entered, shortened
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import input_names
 from treadle.runtime.hosts.torch_gpu import start_compilers
@@ -54,14 +55,15 @@ def compile_with(
 ) -> Callable[..., Any]:
     """Compile a captured graph, forward and backward, with the given settings."""
     saved, steps = Saved(inputs=input_names(gm.graph)), OwnSteps()
+    entered = Entered()
     settings = replace(settings, options=log.with_what_logs_need(settings.options))
     start_compilers(example_inputs, settings.options)
 
     def compiler(kind: GraphKind) -> Callable[..., Any]:
-        return partial(_compile, kind, settings, saved)
+        return partial(_compile, kind, settings, saved, entered)
 
     try:
-        return compat.aot_compile(
+        whole = compat.aot_compile(
             gm,
             example_inputs,
             forward=compiler(GraphKind.FORWARD),
@@ -70,6 +72,7 @@ def compile_with(
             decompositions=decompositions(steps, _asks_for_gradients(example_inputs)),
             partition=partition_for(settings, steps),
         )
+        return shortened(whole, entered)
     except (TreadleError, *compat.FOR_DYNAMO):
         raise
     except Exception as e:
@@ -85,11 +88,14 @@ def _compile(
     kind: GraphKind,
     settings: Settings,
     saved: Saved,
+    entered: Entered,
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
 ) -> Callable[..., Any]:
     donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
-    return compile_graph(gm, kind, settings, donated, saved)
+    compiled = compile_graph(gm, kind, settings, donated, saved)
+    entered.note(kind, compiled)
+    return compiled
 
 
 def read_settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:

@@ -16,6 +16,8 @@ FOR_DYNAMO = (TorchDynamoException, *exceptions_allowed_to_be_fallback)
 """What Dynamo itself knows how to go on from: trace again, skip, break the graph there."""
 SYM_SQRT: Callable[..., Any] = torch._sym_sqrt  # type: ignore[attr-defined]
 """The root of a number that sizes decide."""
+SET_EVAL_FRAME: Callable[[Any], Any] = torch._C._dynamo.eval_frame.set_eval_frame
+"""Tells the interpreter whom to ask about new frames, None for nobody; gives who it was before."""
 OVERLAPS = 1
 """torch's word for a tensor whose elements certainly share places."""
 LATER = ("prims.fma.default",)
@@ -222,6 +224,18 @@ def attach(compiled: Any, name: str, value: Any, again: tuple[Any, ...]) -> None
     object.__setattr__(compiled, name, value)
     if isinstance(compiled, torch.nn.Module):
         object.__setattr__(compiled, "__reduce_ex__", lambda protocol: again)
+
+
+def mark_as_changing() -> Any:
+    """What tells Dynamo that sizes of a tensor change; None if this torch says it otherwise."""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    return getattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices", None)
+
+
+def skipped_by_dynamo(function: Any) -> None:
+    """Have Dynamo leave the body of a function alone, wherever it is called."""
+    torch._dynamo.eval_frame.skip_code(function.__code__)
 
 
 def make_boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
