@@ -208,6 +208,13 @@ class Options:
         OneOf("auto", "c", "python"),
         "TREADLE_HOST",
     )
+    reuse: int = _option(
+        128 << 20,
+        "bytes of large results of graphs without gradients that a process may hold for its next"
+        " runs, on a CPU, instead of giving them back to the system; 0: none",
+        ByteCount(0),
+        "TREADLE_REUSE",
+    )
     code: str = _option(
         "auto",
         "what kernels on the CPU are written in: C (auto, c), or Triton, which its interpreter runs"

@@ -27,6 +27,8 @@ class Allocate:
     handle: int
     slot: int
     shape: TensorShape
+    is_result: bool = False
+    """Whether the caller gets it, alone: its memory may be used again when nobody holds it."""
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,12 @@ NEEDED = (
     "aoti_torch_get_strides",
     "aoti_torch_get_dim",
     "aoti_torch_copy_",
+    "aoti_torch_empty_strided",
 )
-"""What every host function needs of the library, in the order of the table behind the kernels."""
+"""What every host function needs of the library, in the order of the table behind the kernels.
+
+Results are allocated by the last one: its place may be taken by what uses their memory again.
+"""
 BACK_AT = 1 + len(NEEDED)
 """Where the table says whom to call back; then come the functions that this host calls."""
 
@@ -75,10 +79,12 @@ typedef int (*look_function)(void *, int64_t, const int64_t *, const int64_t *, 
 #define STRIDES ((int (*)(tensor, int64_t **))n[6])
 #define DIMS ((int (*)(tensor, int64_t *))n[7])
 #define COPY ((int (*)(tensor, tensor, int32_t))n[8])
-#define BACK ((int (*)(int64_t, tensor *, tensor **))n[9])
-static int allocate(const int64_t *n, int64_t dims, const int64_t *at, tensor *made, void **address)
+#define EMPTY_RESULT ((empty_function)n[9])
+#define BACK ((int (*)(int64_t, tensor *, tensor **))n[10])
+static int allocate(const int64_t *n, empty_function empty, int64_t dims, const int64_t *at,
+                    tensor *made, void **address)
 {
-    if (EMPTY(dims, at, at + dims, (int32_t)at[2 * dims], DEVICE, made)) return 1;
+    if (empty(dims, at, at + dims, (int32_t)at[2 * dims], DEVICE, made)) return 1;
     return ADDRESS(*made, address);
 }
 /* A result that lies in another way than was promised is copied. */
@@ -144,7 +150,8 @@ class _Writer:
         self.step = 0
 
     def allocate(self, one: Any) -> list[str]:
-        given = f"n, {_shape(one.shape)}, &h[{one.handle}], &a[{one.slot}]"
+        empty = "EMPTY_RESULT" if one.is_result else "EMPTY"
+        given = f"n, {empty}, {_shape(one.shape)}, &h[{one.handle}], &a[{one.slot}]"
         return [f"    if (allocate({given})) {_fail(NO_MEMORY - 1)}"]
 
     def place(self, one: Any) -> list[str]:

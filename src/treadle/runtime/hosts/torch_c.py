@@ -26,6 +26,7 @@ from treadle.codegen.host_c.render import (
 from treadle.core.options import Options
 from treadle.core.toolchain import load_shared, why_not_compiled
 from treadle.ir.placed_layout import PlacedLayout
+from treadle.runtime.hosts.torch_c_blocks import empty_again
 from treadle.runtime.hosts.torch_c_enter import Entering, Entrance
 from treadle.runtime.hosts.torch_c_library import handle_of, has_interface, tensors_from
 from treadle.runtime.hosts.torch_c_translate import InC, NotInC, Translation, table_of
@@ -134,9 +135,11 @@ class CHost:
         self._raised = threading.local()
         self._back = BACK(self._called_back) if made.back else None
         back = 0 if self._back is None else address_of_function(self._back)
-        table = table_of(made, kernels, back)
-        self._table = (ctypes.c_int64 * len(table))(*table)
         signature = bound.runner.signature
+        # What others keep for a backward, or what a backward makes, has peaks of its own.
+        empty = empty_again(options) if signature.is_inference else None
+        table = table_of(made, kernels, back, empty)
+        self._table = (ctypes.c_int64 * len(table))(*table)
         self._positions = {name: k for k, name in signature.tensors}
         self._entrance = Entrance(self._entering(), options)
         self.enter = self._entrance.enter

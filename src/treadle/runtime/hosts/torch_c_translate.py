@@ -234,7 +234,9 @@ class Translation:
         for name, span in self.memory.spans.items():
             role = self.memory.lives[name].role
             if span.first == k and role in (Role.OUTPUT, Role.TEMP, Role.PINNED):
-                self._do(Allocate(self._handle(name), self.slots[name], self.shape_of(name)))
+                is_result = role is Role.OUTPUT
+                shape = self.shape_of(name)
+                self._do(Allocate(self._handle(name), self.slots[name], shape, is_result))
                 self._settle(name)
 
     def _settle(self, pool: str) -> None:
@@ -423,9 +425,14 @@ def _finite(value: float) -> float:
     return float(value)
 
 
-def table_of(made: InC, kernels: int, back: int) -> list[int]:
-    """The whole table of numbers a host function is given, addresses of functions first."""
+def table_of(made: InC, kernels: int, back: int, empty: int | None = None) -> list[int]:
+    """The whole table of numbers a host function is given, addresses of functions first.
+
+    `empty` is the address of what hands out memory for results, if that is not torch's own.
+    """
     needed, own = addresses_of(NEEDED), addresses_of(made.function.functions)
+    if empty is not None:
+        needed[-1] = empty
     room = [0] * (MOST_FUNCTIONS - len(own))
     functions = [*map(_there, needed), back, *map(_there, own)]
     return [kernels, *functions, *room, *made.numbers]

@@ -134,7 +134,7 @@ def _besides(metadata: Any, arguments: int, is_trained: bool) -> Iterator[str]:
 def _marks(metadata: Any) -> list[tuple[int, Any]]:
     """Results of which Dynamo is to know that some of their sizes change: position and axes."""
     found = [(k, one.dynamic_dims) for k, one in enumerate(metadata.output_info)]
-    return [(k, axes) for k, axes in found if axes is not None]
+    return [(k, axes) for k, axes in found if axes]
 
 
 def _marks_of_kept(metadata: Any) -> list[tuple[int, Any]]:
