@@ -92,7 +92,10 @@ class ScheduledWriter(BodyWriter):
     def plan_stages(self) -> Nests:
         """When each statement runs; what is kept was decided by the schedule."""
         storage_of = self.program.storage_of
-        return plan_nests(self.body, storage_of, self.plan.kept, in_any_order=True)
+        found = plan_nests(self.body, storage_of, self.plan.kept, in_any_order=True)
+        if self.plan.lanes:
+            _delay(found)
+        return found
 
     def shadow_type(self) -> DType:
         """In what narrow floats are summed up in memory: f32 where sums may be made in it."""
@@ -464,6 +467,29 @@ class ScheduledWriter(BodyWriter):
         name = self.names.fresh(prefix)
         self.setup.add(f"{ctype} {name}[{max(length, 1)}] __attribute__((aligned(64)));")
         return name
+
+
+def _delay(nests: Nests) -> None:
+    """Have values made in the stage that uses them: from one stage to another, lanes lie in memory.
+
+    A load waits only if nothing is stored where it reads.
+    """
+    stored = {s.stores for s in nests.steps if s.stores is not None}
+    single = {s.position for steps in nests.singles.values() for s in steps}
+    users: dict[int, list[Step]] = {}
+    for step in nests.steps:
+        for used in step.uses:
+            users.setdefault(used, []).append(step)
+    for step in reversed(nests.steps):
+        after = users.get(step.position, [])
+        if step.position not in single or not after or not is_pure(step) or step.varies:
+            continue
+        first = min(user.time for user in after)
+        waits = first > step.time and all(user.position in single for user in after)
+        if waits and step.loads.isdisjoint(stored):
+            step.time = first
+    steps = [s for s in nests.steps if s.position in single]
+    nests.singles = {t: [s for s in steps if s.time == t] for t in sorted({s.time for s in steps})}
 
 
 def is_pure(step: Step) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.ops import (
+    attention,
     combine,
     convolutions,
     create,
@@ -31,6 +32,7 @@ from treadle.frontends.torch.lowering.ops import (
 from treadle.frontends.torch.lowering.registry import Lowering, collect
 
 MODULES = (
+    attention,
     combine,
     convolutions,
     create,
