@@ -91,13 +91,13 @@ def test_each_has_partial_sums_of_its_own() -> None:
 
 
 def chains(count: int) -> Program:
-    """`count` times: z = x * 0.5, read by two."""
+    """`count` times: z = a number * 0.5, everywhere, read by two."""
     b = ProgramBuilder("p")
     for n in range(count):
-        x = b.input(f"x{n}", "f32", [8])
+        x = b.input(f"x{n}", "f32", [])
         z = b.buffer(f"z{n}", "f32", [8])
         with b.loop(f"half{n}", [8]) as k:
-            k.store(z, k.vars, k.load(x, *k.vars) * 0.5)
+            k.store(z, k.vars, k.load(x) * 0.5)
         for m in range(2):
             y = b.output(f"y{n}{m}", "f32", [8])
             with b.loop(f"use{n}{m}", [8]) as k:
