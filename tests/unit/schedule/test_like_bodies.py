@@ -12,9 +12,10 @@ from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.numerics import TORCH
 from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Kernel, Loop, Nest, Program
-from treadle.kernel import like_bodies
+from treadle.kernel import like_bodies, like_choices
 from treadle.schedule import repeating
 from treadle.schedule.passes import PIPELINE
 from treadle.schedule.passes.recompute import recompute
@@ -88,6 +89,26 @@ def test_each_has_partial_sums_of_its_own() -> None:
                 assert owners.setdefault(name, op.name) == op.name
     sums = [b.name for b in program.buffers if b.name.endswith("columns")]
     assert len(sums) == len(set(sums)) == 4
+
+
+def test_like_nests_are_given_their_steps_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    choose = like_choices.choose_steps
+
+    def counted(nest: Nest, program: Program) -> Any:
+        asked.append(nest.name)
+        return choose(nest, program)
+
+    monkeypatch.setattr(like_choices, "choose_steps", counted)
+    stated = replace(layers(1), numerics=TORCH)
+    scheduled(stated)
+    alone = len(asked)
+    asked.clear()
+    program = scheduled(replace(layers(5), numerics=TORCH))
+    assert len(asked) == alone > 0
+    found = [m.schedule for op in program.ops for m in op.leaves if isinstance(m, Nest)]
+    assert len(found) == 5 * alone
+    assert all(found[k] == found[k % alone] != () for k in range(len(found)))
 
 
 def chains(count: int) -> Program:
