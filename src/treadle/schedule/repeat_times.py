@@ -96,10 +96,13 @@ class RepeatClock:
     def again(self, source: Loop, joined: Sequence[Loop], apart: Sequence[Loop]) -> RepeatTimes:
         """All readers compute the value, and the producer goes."""
         again = self._stored_ns(source) + sum([self._ns([op], source) for op in apart])
-        if joined:
-            more, target = _dear_work(source) * (len(joined) - 1), effects(source).writes[0]
-            again += self._ns([source, *joined], inside=target, more=more)
-        return RepeatTimes(self._kept(source, joined, apart), round(again))
+        if not joined:
+            return RepeatTimes(self._kept(source, joined, apart), round(again))
+        more, target = _dear_work(source) * (len(joined) - 1), effects(source).writes[0]
+        together = self._ns([source, *joined], inside=target, more=more)
+        is_kept_so = not apart and not more
+        kept = round(together) if is_kept_so else self._kept(source, joined, apart)
+        return RepeatTimes(kept, round(again + together))
 
     def of_one(self, source: Loop, reader: Loop) -> RepeatTimes:
         """One reader computes the value, which is stored for others in any case."""
