@@ -76,6 +76,9 @@ def _fate(name: str, ctx: Ctx) -> str:
     for event in ctx.journal.events("step"):
         if event["args"][:1] == [name] and event["action"] == "merge-duplicate":
             return f"{name} (computed by {event['args'][1]}, which does the same)"
+    for event in ctx.journal.events("verdict"):
+        if event["question"] == "recompute" and event["ok"] and event["ops"][0] == name:
+            return f"{name} (computed again where it is read)"
     return f"{name} (nobody needs it)"
 
 
@@ -127,7 +130,7 @@ def _from_journal(ctx: Ctx, mates: list[set[str]]) -> list[tuple[tuple[str, str]
     """Decisions about a member of the one's kernel and a member of the other's."""
     found = []
     for event in ctx.journal.events("verdict"):
-        if event["question"] not in ("fuse", "mix", "combine"):
+        if event["question"] not in ("recompute", "fuse", "mix", "combine"):
             continue
         x, *others = event["ops"]
         if not others:  # what is decided of one kernel alone bears on any pair with it

@@ -36,15 +36,7 @@ class Repeater:
 
         None if that cannot be said, or breaks a rule of bodies.
         """
-        reading, making = pattern_of(reader), pattern_of(source)
-        places: dict[str, int] = {}
-        for name in (*reading.buffers, *making.buffers):
-            places.setdefault(name, len(places))
-        key = (
-            type(reader), reader.device, reader.after, reading.pattern, making.pattern,
-            tuple([places[name] for name in making.buffers]),
-            tuple([self._form(name) for name in places]), self._shared(places),
-        )  # fmt: skip
+        key, places = self._key(reader, source)
         if key not in self._known:
             return self._first(key, reader, source, places)
         known = self._known[key]
@@ -56,6 +48,22 @@ class Repeater:
         new = replace(reader, body=named(pattern.body, buffers))
         new.__dict__["_pattern"] = Patterned(pattern, buffers)
         return new
+
+    def form(self, reader: Loop, source: Loop) -> object:
+        """Equal for pairs of loops that are alike in all that rewriting and rules look at."""
+        return self._key(reader, source)[0]
+
+    def _key(self, reader: Loop, source: Loop) -> tuple[object, dict[str, int]]:
+        reading, making = pattern_of(reader), pattern_of(source)
+        places: dict[str, int] = {}
+        for name in (*reading.buffers, *making.buffers):
+            places.setdefault(name, len(places))
+        key = (
+            type(reader), reader.device, reader.after, reading.pattern, making.pattern,
+            tuple([places[name] for name in making.buffers]),
+            tuple([self._form(name) for name in places]), self._shared(places),
+        )  # fmt: skip
+        return key, places
 
     def _first(
         self, key: object, reader: Loop, source: Loop, places: dict[str, int]

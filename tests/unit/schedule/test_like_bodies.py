@@ -12,9 +12,10 @@ from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
+from treadle.ir.numerics import TORCH
 from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Kernel, Loop, Nest, Program
-from treadle.kernel import like_bodies
+from treadle.kernel import like_bodies, like_choices
 from treadle.schedule import repeating
 from treadle.schedule.passes import PIPELINE
 from treadle.schedule.passes.recompute import recompute
@@ -90,14 +91,34 @@ def test_each_has_partial_sums_of_its_own() -> None:
     assert len(sums) == len(set(sums)) == 4
 
 
+def test_like_nests_are_given_their_steps_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    choose = like_choices.choose_steps
+
+    def counted(nest: Nest, program: Program) -> Any:
+        asked.append(nest.name)
+        return choose(nest, program)
+
+    monkeypatch.setattr(like_choices, "choose_steps", counted)
+    stated = replace(layers(1), numerics=TORCH)
+    scheduled(stated)
+    alone = len(asked)
+    asked.clear()
+    program = scheduled(replace(layers(5), numerics=TORCH))
+    assert len(asked) == alone > 0
+    found = [m.schedule for op in program.ops for m in op.leaves if isinstance(m, Nest)]
+    assert len(found) == 5 * alone
+    assert all(found[k] == found[k % alone] != () for k in range(len(found)))
+
+
 def chains(count: int) -> Program:
-    """`count` times: z = x * 0.5, read by two."""
+    """`count` times: z = a number * 0.5, everywhere, read by two."""
     b = ProgramBuilder("p")
     for n in range(count):
-        x = b.input(f"x{n}", "f32", [8])
+        x = b.input(f"x{n}", "f32", [])
         z = b.buffer(f"z{n}", "f32", [8])
         with b.loop(f"half{n}", [8]) as k:
-            k.store(z, k.vars, k.load(x, *k.vars) * 0.5)
+            k.store(z, k.vars, k.load(x) * 0.5)
         for m in range(2):
             y = b.output(f"y{n}{m}", "f32", [8])
             with b.loop(f"use{n}{m}", [8]) as k:

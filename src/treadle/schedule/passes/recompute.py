@@ -1,18 +1,17 @@
-"""recompute: compute a cheap value again where it is read, if that moves fewer bytes.
+"""recompute: compute a short value again where it is read, if that takes no longer.
 
 before   z = fill(0) ; a = copy(z) ; b = copy(z) + x
 after    a = fill(0) ; b = 0 + x                       z is read by nobody and goes
 before   t = x - m (64 x 4096) ; picked[i] = t[i, k[i]]
 after    picked[i] = x[i, k[i]] - m[i]                 t need not be in memory for 64 elements
-needs    what the producer reads is unchanged since; it is short, and to repeat it takes fewer
-         bytes than its result has: because it reads little, or is asked for few elements; on a CPU
-         no costly function is computed several times for the same element
-
-before   z = x * s ; a = sum of rows(z) ; b = z - a    s is small
-after    a = sum of rows(x * s) ; b = x * s - a        z is never written, x is read instead of it
-needs    besides: all readers of the result are loops that can say it, and they are several (what
-         has one reader is fused with it); one large buffer is read, and it is as large as the
-         result: it lives as long as the result would have, so that no peak rises
+before   z = x * s ; a = sum of rows(z) ; b = sum of columns(z)
+after    a = sum of rows(x * s) ; b = sum of columns(x * s)      z is never written
+needs    what the producer reads is unchanged since; it is short; no peak rises: a reader loads less
+         than half of what the result has, or all readers are loops that can say it and what they
+         load instead is no larger than the result, which lives no longer
+gains    predicted time (`repeat_times`): of producer and readers as fusion would leave them, and of
+         the readers alone. Where both are the same, what reads at most half of what it makes is
+         repeated: its readers need not run in one place then, nor its result live
 """
 
 from __future__ import annotations
@@ -24,24 +23,21 @@ from treadle.analysis.deps import Dependences, DepKind, dependences
 from treadle.analysis.duplicates import changed_later
 from treadle.analysis.inplace import boundary
 from treadle.core.context import Ctx
-from treadle.core.verdict import YES, Verdict, no
+from treadle.core.costs import CostModel
+from treadle.core.verdict import YES, Verdict, no, yes
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
-from treadle.ir.ops import OPS
 from treadle.ir.pattern import pattern_of
 from treadle.ir.products import product_of
 from treadle.ir.program import Group, Loop, Operation, Program
-from treadle.schedule.policy import policy_of
+from treadle.schedule.policy import Policy, policy_of
+from treadle.schedule.repeat_times import RepeatClock, RepeatTimes
 from treadle.schedule.repeating import Repeater
 
 ROUNDS = 3
 """How often what was repeated may be repeated with its reader."""
-CHEAPEST = 2.0
-"""Work of a statement (see `ops`) that is repeated where as much is read as was written."""
-COSTLY = 12.0
-"""Work of an element above which a CPU had better load it than compute it again and again."""
-OFTEN, COSTLY_OFTEN = 64, 4.0
-"""So many times, and the work above which it had better load what is asked for that often."""
+ROOM = 8
+"""What readers hold instead of a result may be larger than it by this part of it."""
 
 
 def recompute(program: Program, ctx: Ctx) -> Program:
@@ -49,66 +45,51 @@ def recompute(program: Program, ctx: Ctx) -> Program:
     policy = policy_of(ctx)
     if not policy.recompute:
         return program
+    longest, near = policy.recompute_statements, None
     for _ in range(ROUNDS):
-        found = _repeated(program, ctx, policy.recompute_statements)
-        if found is program:
+        cheap = {
+            op.name: op
+            for op in program.leaves
+            if isinstance(op, Loop)
+            and _may_be_cheap(op, longest)
+            and (near is None or op.name in near or effects(op).writes[0] in near)
+        }
+        new = _repeated(program, cheap, ctx, policy)
+        if not new:
             break
-        program = found
+        program = program.with_ops(tuple([_replaced(op, new) for op in program.ops]))
+        # What was decided stands, except for loops that changed and for what they read.
+        near = {*new, *[name for op in new.values() for name in effects(op).reads]}
     return program
 
 
-def _repeated(program: Program, ctx: Ctx, longest: int) -> Program:
-    """One round: producers as they stand in the program that is given."""
-    cheap = {
-        op.name: op for op in program.leaves if isinstance(op, Loop) and _may_be_cheap(op, longest)
-    }
+def _repeated(
+    program: Program, cheap: dict[str, Loop], ctx: Ctx, policy: Policy
+) -> dict[str, Loop]:
+    """One round: the readers that compute some of the cheap loops' results, by name."""
     if not cheap:
-        return program
-    round_ = _Round(program, cheap, longest)
+        return {}
+    round_ = _Round(program, cheap, policy, ctx.cost)
     new: dict[str, Loop] = {}
     for position, op in enumerate(program.leaves):
         if not isinstance(op, Loop):
             continue
         found = op
         for source in round_.sources(op, position):
-            verdict = round_.is_cheaper(source, op)
-            if verdict and not (round_.is_little(source, op) or round_.goes(source)):
-                verdict = source.reads_too_much()
+            verdict = round_.is_worth_it(source, op)
             ctx.journal.verdict("recompute", (source.loop.name, op.name), verdict)
             if verdict:
                 found = round_.repeater.repeated(found, source.loop) or found
         if found is not op:
             new[op.name] = found
             ctx.journal.emit("step", action="recompute", args=[op.name])
-    if not new:
-        return program
-    return program.with_ops(tuple([_replaced(op, new) for op in program.ops]))
+    return new
 
 
 def _may_be_cheap(op: Loop, longest: int) -> bool:
     """Whether a loop is short and makes one thing: others are left alone."""
     is_short = len(op.body.stmts) <= longest + 2 and not len(op.body.reduce)
     return is_short and len(effects(op).writes) == 1
-
-
-class _Work(NamedTuple):
-    """What the statements of a pattern cost, and how often they run."""
-
-    of_point: float
-    of_dearest: float
-    points: int
-    has_choices: bool
-    """Whether data or chance say what is read."""
-
-
-def _work(body: Body) -> _Work:
-    kinds = [at.stmt.op for at in body.walk()]
-    return _Work(
-        sum(OPS[kind].work for kind in kinds if kind != "index"),
-        max(OPS[kind].work for kind in kinds),
-        body.space.numel_hint,
-        not {"indirect", "rand", "randn", "randint"}.isdisjoint(kinds),
-    )
 
 
 class _Source(NamedTuple):
@@ -118,35 +99,52 @@ class _Source(NamedTuple):
     target: str
     made_bytes: int
     read_bytes: int
+    held_bytes: int
+    """Bytes that it reads and that need not live as long as its caller's buffers do."""
     element_bytes: int
     """Bytes that one of its points reads at most."""
-    work: _Work
-    is_one_as_large: bool
-    """Whether it makes of one buffer, and little else, another one that is as large."""
-    alone: Verdict
-    """RCP001 and RCP002 as far as no reader is needed to tell."""
 
-    def reads_too_much(self) -> Verdict:
+    @property
+    def holds_no_more(self) -> bool:
+        """Whether all that it reads may live on in place of what it makes, and no peak rises."""
+        return self.held_bytes <= self.made_bytes + self.made_bytes // ROOM
+
+    def holds_too_much(self) -> Verdict:
         """RCP003."""
         return no("RCP003", reads=self.read_bytes, result=self.made_bytes)
+
+
+class _Plan(NamedTuple):
+    """Which readers compute a value that is then not in memory, and what that takes."""
+
+    times: RepeatTimes | None
+    """None where the value has to be in memory whatever readers do."""
+    repeating: frozenset[str] = frozenset()
+    others: RepeatTimes | None = None
+    """What is compared for a reader that does not: all others as said, and this one, too."""
 
 
 class _Round:
     """One look at a program: sources with their facts, each found out once."""
 
-    def __init__(self, program: Program, cheap: dict[str, Loop], longest: int) -> None:
-        self.program, self.longest = program, longest
+    def __init__(
+        self, program: Program, cheap: dict[str, Loop], policy: Policy, cost: CostModel
+    ) -> None:
+        self.program, self.longest = program, policy.recompute_statements
         self.repeater = Repeater(program)
+        self._clock = RepeatClock(program, policy, cost, self.repeater)
         self._cheap = cheap
         self._deps: Dependences = dependences(program)
         self._changed = changed_later(program, self._deps)
         self._sources: dict[str, _Source] = {}
-        self._goes: dict[str, bool] = {}
+        self._allowed: dict[str, Verdict] = {}
+        self._plans: dict[str, _Plan] = {}
         self._readers: dict[str, list[Operation]] = {}
         for op in program.leaves:
-            for name in effects(op).reads:
+            for name in {*effects(op).reads, *effects(op).mutates}:
                 self._readers.setdefault(name, []).append(op)
-        self._kept = {*program.outputs, *[b.view_of for b in program.buffers]}
+        views = [b.view_of for b in program.buffers]
+        self._kept = {*program.inputs, *program.outputs, *views}
 
     # -- who --------------------------------------------------------------------------------
 
@@ -167,7 +165,10 @@ class _Round:
             if deps.reads_version.get((position, storage)) != version:
                 continue
             source = self._source(loop)
-            if self._bytes_to_repeat(source, op) < source.made_bytes or source.is_one_as_large:
+            # What has one reader, and reads as much as it makes, fusion sees to.
+            if self._bytes_to_repeat(source, op) < source.made_bytes or (
+                len(self._readers[source.target]) > 1 and source.holds_no_more and self._alone(loop)
+            ):
                 found[loop.name] = source
         return list(found.values())
 
@@ -180,25 +181,22 @@ class _Round:
     def _look_at(self, loop: Loop) -> _Source:
         of, by_name = effects(loop), self.program.by_name
         target, read = by_name[of.writes[0]], [by_name[n] for n in of.reads]
-        work = pattern_of(loop).pattern.derive(_work)
-        sizes = sorted([b.tensor_bytes for b in read], reverse=True)
-        made = target.tensor_bytes
-        # Asked on CPUs, where a write costs the cache that rows stay in between kernels.
-        is_one_as_large = (
-            _is_on_cpu(loop)
-            and bool(sizes)
-            and sizes[0] <= made
-            and sum(sizes[1:]) * 8 <= made
-            and work.of_dearest <= CHEAPEST
-        )
+        edge = self.program.derive(boundary)
+        total = sum([b.tensor_bytes for b in read])
+        held = [b.tensor_bytes for b in read if edge.lets_die(self.program.storage_of(b.name))]
         element = sum([b.dtype.itemsize for b in read])
-        alone = self._alone(loop)
-        return _Source(
-            loop, target.name, made, sum(sizes), element, work, is_one_as_large, alone
-        )  # fmt: skip
+        made = target.tensor_bytes
+        return _Source(loop, target.name, made, total, sum(held), element)
 
     def _alone(self, loop: Loop) -> Verdict:
-        """RCP001, RCP002: short, writes a whole buffer of its own, from what stays as it is."""
+        """What no reader is needed to tell, once for each loop."""
+        known = self._allowed.get(loop.name)
+        if known is None:
+            known = self._allowed[loop.name] = self._is_allowed(loop)
+        return known
+
+    def _is_allowed(self, loop: Loop) -> Verdict:
+        """RCP001 to RCP003: short, writes a buffer of its own, from what stays as it is."""
         of, program = effects(loop), self.program
         if len(loop.body.stmts) > self.longest or len(loop.body.reduce) or len(of.writes) != 1:
             return no("RCP001", statements=len(loop.body.stmts), limit=self.longest)
@@ -213,74 +211,111 @@ class _Round:
         for name in of.reads:
             if program.storage_of(name) in self._changed:
                 return no("RCP002", buffer=name)
+        if pattern_of(loop).pattern.derive(_has_choices):
+            return no("RCP003", reads="what data choose")
         return YES
 
     # -- whether ----------------------------------------------------------------------------
 
-    def is_cheaper(self, source: _Source, op: Loop) -> Verdict:
-        """RCP001 to RCP005: short, reads less than its result, all unchanged since, little work."""
-        if not source.alone:
-            return source.alone
+    def is_worth_it(self, source: _Source, op: Loop) -> Verdict:
+        """RCP001 to RCP005: allowed, no peak rises, and no time is lost."""
+        verdict = self._may_repeat(source, op)
+        if not verdict:
+            return verdict
+        plan = self._plan(source)
+        if op.name in plan.repeating and plan.times is not None:
+            return yes("RCP000", **plan.times._asdict())
+        if not self._is_little(source, op):
+            if plan.others is None:
+                return source.holds_too_much()
+            return no("RCP004", **plan.others._asdict())
+        times = self._clock.of_one(source.loop, op)
+        if times.again_ns <= times.kept_ns:
+            return yes("RCP000", **times._asdict())
+        return no("RCP004", **times._asdict())
+
+    def _may_repeat(self, source: _Source, op: Loop) -> Verdict:
+        """RCP001 to RCP003 of the source alone; RCP002, RCP005: the reader can take it in."""
+        alone = self._alone(source.loop)
+        if not alone:
+            return alone
         of = effects(op)
         if source.target in of.writes or source.target in of.mutates:
             return no("RCP002", buffer=source.target)
-        is_less = source.is_one_as_large or self.is_little(source, op)
-        if not is_less or source.work.has_choices:
-            return source.reads_too_much()
         product = product_of(op.body)
         if product is not None and source.target in (f.stmt.buffer for f in product.factors):
             return no("RCP005", buffer=source.target)
-        return _little_work(source, op)
+        return YES
 
-    def is_little(self, source: _Source, op: Loop) -> bool:
-        """Whether a reader that computes a result itself loads less than half of it."""
+    def _is_little(self, source: _Source, op: Loop) -> bool:
+        """Whether a reader that computes a result itself loads at most half of it."""
         return self._bytes_to_repeat(source, op) * 2 <= source.made_bytes
+
+    def _is_free(self, source: _Source, readers: list[Loop]) -> bool:
+        """Whether readers that make a value hold at most half of its bytes for that.
+
+        Fusion takes readers in one by one, and where rows are reduced on the way it may find no
+        room for a value that lives until the last one is in. Points it always has room for.
+        """
+        if source.held_bytes * 2 <= source.made_bytes and any(
+            len(op.body.reduce) for op in readers
+        ):
+            return True
+        return all(self._is_little(source, op) for op in readers)
 
     def _bytes_to_repeat(self, source: _Source, op: Loop) -> int:
         """The bytes that a reader loads if it computes the source's result itself."""
         points = pattern_of(op).pattern.derive(_points)
         return min(source.read_bytes, source.element_bytes * points)
 
-    def goes(self, source: _Source) -> bool:
-        """Whether everyone who reads a loop's result can make it himself, so that it goes.
-
-        Asked where as much must be read to make it as was written.
-        """
+    def _plan(self, source: _Source) -> _Plan:
         name = source.loop.name
-        if name not in self._goes:
-            self._goes[name] = self._all_can_repeat(source)
-        return self._goes[name]
+        if name not in self._plans:
+            plan = self._planned(source)
+            loops = [op for op in self._readers[source.target] if op.name in plan.repeating]
+            if any(
+                self.repeater.repeated(op, source.loop) is None
+                for op in loops
+                if isinstance(op, Loop)
+            ):
+                plan = _Plan(None)
+            self._plans[name] = plan
+        return self._plans[name]
 
-    def _all_can_repeat(self, source: _Source) -> bool:
-        if source.target in self._kept or self.program.by_name[source.target].view_of is not None:
-            return False
-        readers = self._readers.get(source.target, [])
-        if len(readers) < 2:
-            return False
-        loops = [op for op in readers if isinstance(op, Loop) and self.is_cheaper(source, op)]
-        return len(loops) == len(readers) and all(
-            self.repeater.repeated(op, source.loop) is not None for op in loops
-        )
+    def _planned(self, source: _Source) -> _Plan:
+        """Who computes a value that nobody needs in memory then: all readers, or those apart."""
+        loops = [op for op in self._readers[source.target] if isinstance(op, Loop)]
+        is_needed = source.target in self._kept or len(loops) < len(self._readers[source.target])
+        if is_needed or self.program.by_name[source.target].view_of is not None:
+            return _Plan(None)
+        able = {op.name for op in loops if self._may_hold(source, op)}
+        joined, apart = self._clock.split(source.loop, loops)
+        if not able.issuperset([op.name for op in apart]):
+            return _Plan(None)
+        everyone = self._clock.again(source.loop, joined, apart)
+        # Where times are equal, memory decides.
+        is_free = len(able) == len(loops) and self._is_free(source, loops)
+        if is_free and everyone.again_ns <= everyone.kept_ns:
+            return _Plan(everyone, frozenset(able))
+        times = self._clock.beside(source.loop, joined, apart) if apart and joined else everyone
+        if apart and times.again_ns < times.kept_ns + self._is_free(source, apart):
+            others = RepeatTimes(times.again_ns, everyone.again_ns)
+            return _Plan(times, frozenset([op.name for op in apart]), others)
+        return _Plan(times, others=times)
+
+    def _may_hold(self, source: _Source, op: Loop) -> bool:
+        """Whether a reader may make a value, and what it holds for that is no more than it."""
+        fits = source.holds_no_more or self._is_little(source, op)
+        return fits and bool(self._may_repeat(source, op))
 
 
 def _points(body: Body) -> int:
     return body.space.numel_hint
 
 
-def _is_on_cpu(op: Operation) -> bool:
-    return op.device.partition(":")[0] == "cpu"
-
-
-def _little_work(source: _Source, op: Loop) -> Verdict:
-    """Refuses a costly value whose elements a reader asks for several times.
-
-    GPUs have arithmetic to spare between their loads, and a launch more costs them most.
-    """
-    made, asked = source.work.points, pattern_of(op).pattern.derive(_points)
-    if not _is_on_cpu(source.loop) or not asked >= 2 * made > 0:
-        return YES
-    work, limit = source.work.of_point, COSTLY_OFTEN if asked >= OFTEN * made else COSTLY
-    return no("RCP004", work=work, limit=limit, times=asked // made) if work > limit else YES
+def _has_choices(body: Body) -> bool:
+    """Whether data or chance say what is read."""
+    return any(at.stmt.op in ("indirect", "rand", "randn", "randint") for at in body.walk())
 
 
 def _replaced(op: Operation, new: dict[str, Loop]) -> Operation:

@@ -18,10 +18,10 @@ from treadle.ir.effects import effects
 from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
-from treadle.kernel.choose_cpu import choose_steps
 from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_rows, programs_of
 from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
+from treadle.kernel.like_choices import LikeChoices
 from treadle.kernel.one_row import as_one_row
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.renest import Renested, renest
@@ -51,6 +51,7 @@ class _Scheduling:
         policy = policy_of(ctx)
         self.fewest = policy.share_out_points
         self._made: dict[str, Buffer] = {}
+        self._choices = LikeChoices()
         self.changed = False
         self._taken = {b.name for b in program.buffers}
         self._taken |= {op.name for op in walk_operations(program.ops)}
@@ -100,7 +101,7 @@ class _Scheduling:
         nests = self._renested(self._picked(op))
         found: list[Operation] = []
         for nest in nests:
-            choose = choose_gpu_steps if self._is_for_triton(nest) else choose_steps
+            choose = choose_gpu_steps if self._is_for_triton(nest) else self._choices.steps
             steps, verdict = choose(nest, self._known(nest))
             if self.ctx.journal.enabled:
                 self.ctx.journal.verdict("schedule-loops", (nest.name,), verdict)
