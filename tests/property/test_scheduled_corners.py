@@ -437,8 +437,8 @@ def test_what_no_lane_decides_is_chosen_without_a_branch(places: str) -> None:
 def test_a_mask_that_lanes_decide_and_one_on_a_row_too_short_branch() -> None:
     program = program_of(
         {"x": "f32[3, 8]"},
-        {"y": "f32[9, 40]"},
-        """loop body on cpu for i in 9, j in 40 {
+        {"y": "f32[9, 15]"},
+        """loop body on cpu for i in 9, j in 15 {
   %0 = index i as i64
   %1 = index 3 as i64
   %2 = lt %0, %1
@@ -450,10 +450,39 @@ def test_a_mask_that_lanes_decide_and_one_on_a_row_too_short_branch() -> None:
     %8 = load x[8*i + j]
     yield %8
   }
-  store y[40*i + j] = %7
+  store y[15*i + j] = %7
 }
 """,
     )
     built = stay_within(program, {}, random_inputs(program))
     text = compile_program(built, options=Options()).unit.kernels[0].text
     assert "if (v6)" in text
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_f16_that_is_rounded_where_it_is_encoded_is_rounded_as_ever(shifted: bool) -> None:
+    used = "\n  %2 = cast f32 %1\n  store z[i] = %2" if shifted else ""
+    program = program_of(
+        {"x": "f32[4099]"},
+        {"y": "f16[4099]", **({"z": "f32[4099]"} if shifted else {})},
+        f"""loop body on cpu for i in 4099 {{
+  %0 = load x[i]
+  %1 = cast f16 %0
+  store y[i] = %1{used}
+}}
+""",
+    )
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32)
+    bits[:64] = np.arange(0x477FEFE0, 0x477FF020)  # around the largest
+    bits[64:128] = np.arange(0x32FFFFE0, 0x33000020)  # around half of the smallest
+    bits[128:192] = np.arange(0x387FDFF0, 0x387FDFF0 + 64)
+    x = bits.view(np.float32)
+    compiled = compile_program(scheduled(program, fuses=False), optimise=2)
+    found = compiled.run({"x": x}).read("y").view(np.uint16)
+    with np.errstate(over="ignore"):
+        wanted = x.astype(np.float16)
+    is_nan = np.isnan(wanted)
+    assert (np.isnan(found.view(np.float16)) == is_nan).all()
+    assert (found == wanted.view(np.uint16))[~is_nan].all()
+    text = compiled.unit.kernels[0].text
+    assert "tr_encode_f16_on_vectors(v0)" in text

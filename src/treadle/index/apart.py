@@ -2,6 +2,7 @@
 
     2*i      and 2*j + 1        never: one even, one odd
     8*i + j  and 8*k + l + 4    never for j, l in 0..4: the two halves of each eight
+    9*i + 2*j  and 9*k + 2*l + 1  never for j, l in 0..4: nor in any nine
     i        and 127 - k        they may: nothing is said of equal points
 
 Indices count elements of some width; two accesses may have different ones, so bytes are compared.
@@ -29,16 +30,16 @@ class ByteSpan(NamedTuple):
         lo, hi = self.facts.interval(self.at)
         return None if lo is None or hi is None else (lo * self.width, (hi + 1) * self.width - 1)
 
-    def residues(self, g: int) -> tuple[int, int] | None:
-        """The range of bytes modulo g, if what is no multiple of g stays inside one period."""
+    def within_period(self, g: int) -> ByteSpan | None:
+        """What is no multiple of g, from the start of its period; None if it leaves one period."""
         small = self.at
         for base, c in self.at.terms:
             if c * self.width % g == 0:
                 small = small - base * c
         inner = ByteSpan(small, self.width, self.facts).reach()
-        if inner is None or inner[0] // g != inner[1] // g:
+        if inner is None or inner[0] // g != inner[1] // g or g % self.width:
             return None
-        return inner[0] % g, inner[1] % g
+        return self._replace(at=small - inner[0] // g * (g // self.width))
 
 
 @lru_cache(maxsize=16384)
@@ -55,7 +56,10 @@ def never_meet(a: ByteSpan, b: ByteSpan) -> bool:
     steps = {gcd(c * a.width, d * b.width) for _, c in a.at.terms for _, d in b.at.terms}
     widest = max(a.width, b.width)  # one element already fills every place of a smaller step
     for g in sorted((g for g in steps if g > widest), reverse=True):
-        first, second = a.residues(g), b.residues(g)
-        if first and second and (first[1] < second[0] or second[1] < first[0]):
+        first, second = a.within_period(g), b.within_period(g)
+        if first is None or second is None or (first.at is a.at and second.at is b.at):
+            continue
+        # Where they meet, they do so in one period: there is less to look at inside of it.
+        if never_meet(first, second):
             return True
     return False

@@ -129,11 +129,13 @@ class Facts:
         if isinstance(base, Mod):
             return self._of_mod(*args)
         los, his = [a.lo for a in args], [a.hi for a in args]
+        total = sum_of(base.children).value if len(args) == 2 else None
         if isinstance(base, Min):
-            known_his = [h for h in his if h is not None]
+            # Of two that add up to a number the smaller is at most half of it.
+            known_his = [h for h in (*his, total and total // 2) if h is not None]
             lo = None if None in los else min(los)  # type: ignore[type-var]
             return Interval(lo, min(known_his) if known_his else None)
-        known_los = [x for x in los if x is not None]
+        known_los = [x for x in (*los, total and -(-total // 2)) if x is not None]
         hi = None if None in his else max(his)  # type: ignore[type-var]
         return Interval(max(known_los) if known_los else None, hi)
 

@@ -19,6 +19,7 @@ from treadle.ir.types import DType
 
 EXACT = (DType.I32, DType.I64)
 """Types in which an index is compared as it is; of i32 only what fits."""
+COMPARISONS = ("lt", "le", "gt", "ge", "eq")
 LARGEST_I32 = (1 << 31) - 1
 
 
@@ -61,11 +62,7 @@ class MaskFacts:
             value = literal.value if isinstance(literal, Literal) else None
             return type(value) is int and abs(value) <= LARGEST_I32
         e = stmt.attr("expr") if stmt.op == "index" else None
-        return isinstance(e, Expr) and self._fits(e)
-
-    def _fits(self, e: Expr) -> bool:
-        low, high = self.facts.interval(e)
-        return low is not None and high is not None and low >= -LARGEST_I32 and high <= LARGEST_I32
+        return isinstance(e, Expr) and _fits(e, self.facts)
 
     def _ranges(self, masks: tuple[int, ...]) -> dict[Expr, tuple[int, int]]:
         """For parts of indices that the masks speak of, the first and last value they can have."""
@@ -94,25 +91,37 @@ class MaskFacts:
         if stmt.op == "logical_and":
             for one in stmt.args:
                 yield from self._nonnegative(one)
-        if stmt.op not in ("lt", "le", "gt", "ge", "eq"):
+        if stmt.op not in COMPARISONS:
             return
-        a, b = (self._index(self._values[n]) for n in stmt.args)
-        if a is None or b is None:
-            return
-        if stmt.op in ("lt", "le", "eq"):
-            yield b - a - (stmt.op == "lt")
-        if stmt.op in ("gt", "ge", "eq"):
-            yield a - b - (stmt.op == "gt")
+        a, b = (whole_number(self._values[n], self.facts) for n in stmt.args)
+        if a is not None and b is not None:
+            yield from is_at_least_zero(stmt.op, a, b)
 
-    def _index(self, stmt: Stmt) -> Expr | None:
-        """The whole number that a value is, exactly; None if it is something else."""
-        if stmt.op == "constant":
-            literal, dtype = stmt.attrs
-            if isinstance(literal, Literal) and type(literal.value) is int and dtype in EXACT:
-                return as_expr(literal.value)
-            return None
-        if stmt.op != "index":
-            return None
-        e, dtype = stmt.attrs
-        assert isinstance(e, Expr), "an index has an expression"
-        return e if dtype is DType.I64 or (dtype is DType.I32 and self._fits(e)) else None
+
+def is_at_least_zero(op: str, a: Expr, b: Expr) -> list[Expr]:
+    """Expressions that are all at least 0 where a comparison of two indices is true, only there."""
+    found = []
+    if op in ("lt", "le", "eq"):
+        found.append(b - a - (op == "lt"))
+    if op in ("gt", "ge", "eq"):
+        found.append(a - b - (op == "gt"))
+    return found
+
+
+def whole_number(stmt: Stmt, facts: Facts) -> Expr | None:
+    """The whole number that a value is, exactly; None if it is something else."""
+    if stmt.op == "constant":
+        literal, dtype = stmt.attrs
+        if isinstance(literal, Literal) and type(literal.value) is int and dtype in EXACT:
+            return as_expr(literal.value)
+        return None
+    if stmt.op != "index":
+        return None
+    e, dtype = stmt.attrs
+    assert isinstance(e, Expr), "an index has an expression"
+    return e if dtype is DType.I64 or (dtype is DType.I32 and _fits(e, facts)) else None
+
+
+def _fits(e: Expr, facts: Facts) -> bool:
+    low, high = facts.interval(e)
+    return low is not None and high is not None and low >= -LARGEST_I32 and high <= LARGEST_I32

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Expr, Symbol, coefficient, hint
@@ -63,6 +64,8 @@ INVARIANT, NEXT, STRIDED, BY_DATA = 0.1, 1.0, 6.0, 4.0
 SINGLE_PS, MISSED_PS = 250, 600
 """Picoseconds for touching an element by itself: in the first cache, and for a load out of it."""
 FIRST_CACHE = 32 * 1024
+CACHE_SETS = 64
+"""Sets of lines in the first cache: 4096 bytes further on it is the same set again."""
 
 
 def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
@@ -201,11 +204,21 @@ class _Choice:
         """
         apart = [a for a in self.accesses if self.costs.one(a, v) > NEXT]
         touching = (len(self.accesses) - len(apart)) * ACCESS_PS + WORK_PS * self._work()
-        if len(apart) * LINE * hint(self.extents[v]) <= FIRST_CACHE:
+        if sum(self._part_of_first_cache(a, v) for a in apart) <= 1.0:
             return touching + len(apart) * SINGLE_PS
         # A line that is stored to is fetched and given back; one that is added to waits for both.
         weights = {"": 1, "plain": 2}
         return touching + MISSED_PS * sum(weights.get(a.mode, 4) for a in apart)
+
+    def _part_of_first_cache(self, a: BodyAccess, v: Symbol) -> float:
+        """How much of the first cache the lines take that an access touches along a loop.
+
+        A line has its place in one of few sets, and strides of whole pages share a single one.
+        """
+        step = coefficient(a.index, v)
+        stride = abs(hint(step)) * self.program.by_name[a.buffer].dtype.itemsize if step else LINE
+        sets = CACHE_SETS // gcd(CACHE_SETS, -(-stride // LINE))
+        return hint(self.extents[v]) * LINE * CACHE_SETS / (sets * FIRST_CACHE)
 
     def _serial_ps(self) -> float:
         """What a point takes if the loops are walked one by one, as they were written."""

@@ -90,7 +90,7 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     for position, (stmt, varies) in enumerate(zip(body.stmts, along, strict=True)):
         if (inside and not varies) or position in before:
             continue
-        for one, masks in _with_regions(stmt):
+        for one, masks in with_regions(stmt):
             if one.op in STOPPING or (one.op == "indirect" and one.attr("check")):
                 return no("KER007", nest=nest.name, reason=f"{one.op} may stop it")
             if one.op in ("load", "store"):
@@ -128,12 +128,10 @@ def _checked_before(body: Body, axis: Symbol) -> dict[int, int]:
     return found
 
 
-def _with_regions(
-    stmt: Stmt, masks: tuple[int, ...] = ()
-) -> Iterator[tuple[Stmt, tuple[int, ...]]]:
+def with_regions(stmt: Stmt, masks: tuple[int, ...] = ()) -> Iterator[tuple[Stmt, tuple[int, ...]]]:
     """The statement and those inside it, each with the masks under which it happens."""
     yield stmt, masks
     if stmt.op == "masked":
         masks = (*masks, stmt.args[0])
     for inner in stmt.region:
-        yield from _with_regions(inner, masks)
+        yield from with_regions(inner, masks)

@@ -6,6 +6,7 @@ by class: `bool`, `int`, `uint`, `float`, then `whole` (int or uint), then `any`
     {a} {b} {c}   the operands           {T}   the C type of the common type
     {W}           an unsigned type in which it wraps        {n}   its bits
     {s}           the suffix of helpers (f32, f64)          {f}   `f` for float, nothing for double
+    {i}           that of helpers for whole numbers: i64, or i32 if it is narrower
 
 WIDE rows take doubles and give a double, whatever the type. Results are rounded afterwards.
 """
@@ -60,22 +61,22 @@ NATIVE: Mapping[str, Cells] = {
     "truediv": {"float": "{a} / {b}"},
     "int_truediv": {"float": "{a} / {b}"},
     "floordiv": {
-        "int": "({T})tr_floordiv_i64({a}, {b})",
+        "int": "({T})tr_floordiv_{i}({a}, {b})",
         "uint": "({T})tr_div_u64({a}, {b})",
         "float": "tr_floordiv_{s}({a}, {b})",
     },
     "truncdiv": {
-        "int": "({T})tr_truncdiv_i64({a}, {b})",
+        "int": "({T})tr_truncdiv_{i}({a}, {b})",
         "uint": "({T})tr_div_u64({a}, {b})",
         "float": "trunc{f}({a} / {b})",
     },
     "fmod": {
-        "int": "({T})tr_fmod_i64({a}, {b})",
+        "int": "({T})tr_fmod_{i}({a}, {b})",
         "uint": "({T})tr_mod_u64({a}, {b})",
         "float": "fmod{f}({a}, {b})",
     },
     "remainder": {
-        "int": "({T})tr_mod({a}, {b})",
+        "int": "({T})tr_mod_{i}({a}, {b})",
         "uint": "({T})tr_mod_u64({a}, {b})",
         "float": "tr_remainder_{s}({a}, {b})",
     },
@@ -217,6 +218,7 @@ def native(name: str, operands: Sequence[str], common: DType) -> str:
         T=held(common),
         W=wrapping(common),
         n=common.bits,
+        i="i64" if common.bits == 64 else "i32",
         s=suffix(common),
         f="" if common is DType.F64 else "f",
     )

@@ -189,6 +189,29 @@ TR_FN int64_t tr_truncdiv_i64(int64_t a, int64_t b)
 }
 
 TR_FN int64_t tr_fmod_i64(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+TR_FN int64_t tr_mod_i64(int64_t a, int64_t b) { return tr_mod(a, b); }
+
+/* Half as wide: machines divide vectors of such numbers by a constant, and wider ones not. */
+
+TR_FN int32_t tr_truncdiv_i32(int32_t a, int32_t b)
+{
+    if (b == 0) return 0;
+    return b == -1 ? (int32_t)(0 - (uint32_t)a) : a / b;
+}
+
+TR_FN int32_t tr_fmod_i32(int32_t a, int32_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+TR_FN int32_t tr_floordiv_i32(int32_t a, int32_t b)
+{
+    const int32_t q = tr_truncdiv_i32(a, b), r = tr_fmod_i32(a, b);
+    return q - (r != 0 && (r < 0) != (b < 0));
+}
+
+TR_FN int32_t tr_mod_i32(int32_t a, int32_t b)
+{
+    const int32_t r = tr_fmod_i32(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 
 TR_FN uint64_t tr_pow_u64(uint64_t a, uint64_t b)
 {

@@ -59,6 +59,8 @@ CHEAP = 4.0
 """Work of a statement that may be done for nothing, where a mask is false."""
 HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_on_vectors("
 """Conversions of f16, and their names where every point of a loop on vectors makes them."""
+ROUNDED = re.compile(r"const float (v\d+) = tr_round_f16_on_vectors\((v\d+)\);")
+ENCODED = re.compile(r"\b(tr_encode_f16_on_vectors)\(\((v\d+)\)\)")
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
 
@@ -189,9 +191,8 @@ class ScheduledWriter(BodyWriter):
                 continue
             self.frame.helpers.add("halves")
             block.head = [HALVES.sub(ON_VECTORS, line) for line in block.head]
-            block.parts = [
-                HALVES.sub(ON_VECTORS, x) if isinstance(x, str) else x for x in block.parts
-            ]
+            parts = [HALVES.sub(ON_VECTORS, x) if isinstance(x, str) else x for x in block.parts]
+            block.parts = _rounded_once(parts)
 
     def _open_outer(self) -> None:
         """Open the outer loops; what does not vary along the rest of them comes before it."""
@@ -490,6 +491,19 @@ def _delay(nests: Nests) -> None:
             step.time = first
     steps = [s for s in nests.steps if s.position in single]
     nests.singles = {t: [s for s in steps if s.time == t] for t in sorted({s.time for s in steps})}
+
+
+def _rounded_once(parts: list[str | CodeBlock]) -> list[str | CodeBlock]:
+    """Lines of a loop on vectors, which encode f16 without rounding it before: to encode rounds."""
+    exact: dict[str, str] = {}
+    found: list[str | CodeBlock] = []
+    for line in parts:
+        if isinstance(line, str):
+            if (made := ROUNDED.fullmatch(line)) is not None:
+                exact[made[1]] = made[2]
+            line = ENCODED.sub(lambda m: f"{m[1]}({exact.get(m[2], m[2])})", line)
+        found.append(line)
+    return found
 
 
 def is_pure(step: Step) -> bool:

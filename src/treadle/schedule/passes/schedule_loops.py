@@ -24,6 +24,7 @@ from treadle.kernel.fission import fission
 from treadle.kernel.like_choices import LikeChoices
 from treadle.kernel.one_row import as_one_row
 from treadle.kernel.online import with_online_sums
+from treadle.kernel.pieces import in_pieces
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import chunk_rows
 from treadle.kernel.single_steps import without_single_steps
@@ -126,8 +127,13 @@ class _Scheduling:
             made = two_orders(nest, self.program, total)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
-            return nests
+            return [part for one in nests for part in self._pieces(one)]
         return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
+
+    def _pieces(self, nest: Nest) -> list[Nest]:
+        """The nest, or pieces of it in each of which vectors load what lies side by side."""
+        bodies = in_pieces(nest, self._known(nest))
+        return [nest] if bodies is None else self._parts(nest, Renested(bodies, ()))
 
     def _one_row(self, nest: Nest) -> Nest:
         """The nest with one inner loop, if it scans."""

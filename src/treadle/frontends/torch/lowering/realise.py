@@ -10,8 +10,8 @@ A value is realised when
   that is another one in a wider type, that other one is realised;
 - on a CPU it costs more than `CHEAP_OF_LITTLE` units and its readers ask for every element
   `REPEATED` times or more: the angles of rotary positions, which all heads of all layers turn by;
-  or more than `CHEAP` units and they ask `OFTEN` times: the places and weights of a row that all
-  rows of a resized picture are made with;
+  or more than `CHEAP` units and they ask `OFTEN` times: the weights of a row that all rows of a
+  resized picture are made with, and its places, unless a formula is found for them;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -41,7 +41,7 @@ from treadle.index import Expr, Facts, as_expr, hint
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.ops import OPS
 from treadle.ir.program import Loop
-from treadle.ir.types import Buffer, Layout, row_major_strides
+from treadle.ir.types import Buffer, DType, Layout, row_major_strides
 
 LONGEST = 30
 MOST_READS = 8
@@ -80,7 +80,17 @@ def is_costly_to_repeat(value: Lazy, buffers: dict[str, Buffer], asked: int) -> 
     made = _elements(value)
     if not asked >= REPEATED * made > 0:
         return False
-    return work_of(value, buffers) > (CHEAP if asked >= OFTEN * made else CHEAP_OF_LITTLE)
+    if work_of(value, buffers) <= (CHEAP if asked >= OFTEN * made else CHEAP_OF_LITTLE):
+        return False
+    return not _is_formula(value, buffers)
+
+
+def _is_formula(value: Lazy, buffers: dict[str, Buffer]) -> bool:
+    """Whether readers who take a whole number for an index find a formula for it."""
+    if value.dtype is not DType.I64 or value.reads:
+        return False
+    scratch = LoopWriter(buffers, value.sizes)
+    return scratch.formula_of(value.load(scratch, scratch.at).number) is not None
 
 
 def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from treadle.frontends.torch.lowering.index_tables import known_index
 from treadle.index import Domain, Expr, Facts
 from treadle.ir.body import Body, Scalar, Stmt, value_symbol
 from treadle.ir.build_body import BodyBuilder, Value
@@ -54,6 +55,8 @@ class LoopWriter(BodyBuilder):
         self.refuses = refuses
         self.space: Domain = self.domain + self.reduce if len(self.reduce) else self.domain
         self._known: list[dict[object, Value]] = [{}]
+        self._made: dict[int, Stmt] = {}
+        self._formulas: dict[tuple[int, Expr | None, bool], Expr | None] = {}
 
     def emit(
         self,
@@ -68,7 +71,18 @@ class LoopWriter(BodyBuilder):
             reason = self.refuses(Stmt(op, (), attrs), given, self.buffers, self.reduce)
             if reason is not None:
                 raise NotLowered(reason)
-        return super().emit(op, args, attrs, region)
+        made = super().emit(op, args, attrs, region)
+        if region is None:
+            self._made[made.number] = Stmt(op, tuple([a.number for a in args]), attrs)
+        return made
+
+    def formula_of(self, number: int, size: Expr | None = None, wrap: bool = False) -> Expr | None:
+        """What a whole number is as an index, into `size` elements if said, if one loop decides."""
+        key = (number, size, wrap)
+        if key not in self._formulas:
+            found = known_index(self._made, self.types.values, number, self.space, size, wrap)
+            self._formulas[key] = found
+        return self._formulas[key]
 
     @property
     def at(self) -> Index:
@@ -225,7 +239,10 @@ Tensor: TypeAlias = "Lazy | Realised"
 
 
 def as_index(k: LoopWriter, value: Value, size: Expr, wrap: bool = True) -> Expr:
-    """A value as a checked index into `size` elements; negative ones count from the end."""
+    """A value as an index into `size` elements, checked if need be; negative ones from the end."""
+    formula = k.formula_of(value.number, size, wrap)
+    if formula is not None:
+        return formula
     key = ("indirect", value.number, size, wrap)
     made = k.once(key, lambda: k.emit("indirect", [value], (size, wrap, True)))
     return value_symbol(made.number)

@@ -197,17 +197,28 @@ def _largest(c: Node, x: Tensor, all_of: Windows) -> tuple[Tensor, ...]:
     x, values, places = c.realise(x), c.buffer(0), c.buffer(1)
     with c.loop(c.sizes) as k:
         best: Candidate | None = None
-        for place, mask in _places(k, all_of):
+        found = list(_places(k, all_of))
+        flat = [_flat(place, all_of) for place, _ in found]
+        # How far a place is from the first is a number, half as wide and the same at all points.
+        apart = [(e - flat[0]).value for e in flat]
+        for (place, mask), e, n in zip(found, flat, apart, strict=True):
             value = _loaded(k, x, (*k.at[: -len(all_of)], *place), mask)
-            flat = ZERO
-            for at, w in zip(place, all_of, strict=True):
-                flat = flat * w.size + at
-            one = (value, k.index(flat), mask)
+            there = k.index(e) if None in apart else number(k, n, DType.I32)
+            one = (value, there, mask)
             best = one if best is None else _better(k, best, one)
         assert best is not None, "a window has at least one place"
         k.store(values, k.at, best[0])
-        k.store(places, k.at, best[1])
+        at = best[1] if None in apart else k.index(flat[0]) + converted(best[1], DType.I64)
+        k.store(places, k.at, at)
     return in_memory(values), in_memory(places)
+
+
+def _flat(place: Index, all_of: Windows) -> Expr:
+    """A place in the plane or the volume as one number."""
+    flat = ZERO
+    for at, w in zip(place, all_of, strict=True):
+        flat = flat * w.size + at
+    return flat
 
 
 Candidate = tuple[Value, Value, "Value | None"]
@@ -311,10 +322,7 @@ def _in_windows(c: Node) -> Tensor | None:
 
 def _place_in_plane(here: Index, window: Index, all_of: Windows) -> Expr:
     """How a place is called in the whole plane or volume."""
-    flat = ZERO
-    for at, w in zip(here, all_of, strict=True):
-        flat = flat * w.size + at
-    return flat
+    return _flat(here, all_of)
 
 
 def _place_in_window(here: Index, window: Index, all_of: Windows) -> Expr:
