@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-IMPORTED = ("distributed_worker", "overlap_worker")
+IMPORTED = ("distributed_worker", "overlap_worker", "script_worker")
 ALSO_NEEDED = (
     "torch._dynamo",
     "torch._functorch.aot_autograd",
