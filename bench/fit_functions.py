@@ -151,16 +151,15 @@ def fit_gelu_tilt() -> Fit:
     return Fit(fit.error, above, below)
 
 
-def fit_all() -> dict[str, Fit]:
-    """The fit of each function."""
-    half, root = math.log(2) / 2, math.sqrt(2)
-    return {
-        "exp": fit_polynomial(exp_rest, -half, half, 4, lambda r: r * r / math.exp(r) + 1e-12),
-        "log": fit_polynomial(log_rest, 1 / root - 1, root - 1, 7, log_weight),
-        "tanh": fit_quotient(tanh_share, 0.0, 9.02**2, (4, 4), lambda u: 1 / tanh_share(u)),
-        "erf": fit_quotient(erf_share, 0.0, 3.93**2, (5, 5), lambda u: 1 / erf_share(u)),
-        "gelu_tilt": fit_gelu_tilt(),
-    }
+HALF, ROOT = math.log(2) / 2, math.sqrt(2)
+FITS: dict[str, Callable[[], Fit]] = {
+    "exp": lambda: fit_polynomial(exp_rest, -HALF, HALF, 4, lambda r: r * r / math.exp(r) + 1e-12),
+    "log": lambda: fit_polynomial(log_rest, 1 / ROOT - 1, ROOT - 1, 7, log_weight),
+    "tanh": lambda: fit_quotient(tanh_share, 0.0, 9.02**2, (4, 4), lambda u: 1 / tanh_share(u)),
+    "erf": lambda: fit_quotient(erf_share, 0.0, 3.93**2, (5, 5), lambda u: 1 / erf_share(u)),
+    "gelu_tilt": fit_gelu_tilt,
+}
+"""How each function is fitted."""
 
 
 def shown(name: str, values: Sequence[float]) -> str:
@@ -170,7 +169,8 @@ def shown(name: str, values: Sequence[float]) -> str:
 
 def main() -> None:
     """Print all fits."""
-    for name, fit in fit_all().items():
+    for name, fitted in FITS.items():
+        fit = fitted()
         print(f"{name}: largest relative error {fit.error:.3g}")
         print(shown("numerator" if fit.denominator else "polynomial", fit.numerator))
         if fit.denominator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -21,6 +22,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden files instead of comparing"
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_is_there_is_not_looked_through() -> None:
+    """Let the collector look at what a file's tests make, not at all that was imported before.
+
+    With torch and every test loaded a full collection takes a second, and some tests ask for one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

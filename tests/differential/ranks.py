@@ -20,6 +20,23 @@ class Ranks:
 
     def job(self, worker: str, ranks: list[list[str]], folder: Path) -> list[dict[str, Any]]:
         """What each rank says; `ranks` are the words that the worker's `main` gets."""
+        for rank, code in enumerate(self._codes(worker, ranks, folder)):
+            assert code == 0, (folder / f"{rank}.err").read_text()[-3000:]
+        lines = [(folder / f"{rank}.out").read_text().splitlines() for rank in range(len(ranks))]
+        return [json.loads(row[-1]) for row in lines if row]
+
+    def script(
+        self, folder: Path, text: str, *words: str, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A program that was run in a folder by a copy of the process, which has torch loaded."""
+        file = folder / "program.py"
+        file.write_text(text)
+        given = [str(file), json.dumps(variables), *words]
+        (code,) = self._codes("script_worker", [given], folder)
+        out, err = ((folder / name).read_text() for name in ("0.out", "0.err"))
+        return subprocess.CompletedProcess(given, code, out, err)
+
+    def _codes(self, worker: str, ranks: list[list[str]], folder: Path) -> list[int]:
         server = self._started()
         asked = {"worker": worker, "ranks": ranks, "folder": str(folder), "seconds": SECONDS}
         assert server.stdin is not None
@@ -29,10 +46,8 @@ class Ranks:
         answer = server.stdout.readline()
         assert answer, "the process that starts ranks has ended"
         codes = json.loads(answer)
-        for rank, code in enumerate(codes):
-            assert code == 0, (folder / f"{rank}.err").read_text()[-3000:]
-        lines = [(folder / f"{rank}.out").read_text().splitlines() for rank in range(len(ranks))]
-        return [json.loads(row[-1]) for row in lines if row]
+        assert isinstance(codes, list)
+        return codes
 
     def end(self) -> None:
         """Let the process go."""

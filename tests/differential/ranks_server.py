@@ -8,17 +8,19 @@ FOLDER/K.out and FOLDER/K.err. Nothing here may start a thread: copies of a proc
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-IMPORTED = ("distributed_worker", "overlap_worker")
+IMPORTED = ("distributed_worker", "overlap_worker", "script_worker")
 ALSO_NEEDED = (
     "torch._dynamo",
     "torch._functorch.aot_autograd",
@@ -40,7 +42,6 @@ def begin(worker: str, words: list[str], folder: Path, rank: int) -> int:
         for name, stream in ((f"{rank}.out", 1), (f"{rank}.err", 2)):
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.environ["TREADLE_CACHE_DIR"] = str(folder / "cache")
         importlib.import_module(worker).main(words)
         code = 0
     except BaseException:
@@ -72,13 +73,15 @@ def ends(ranks: list[int], seconds: float) -> list[int]:
 def main() -> None:
     for name in (*IMPORTED, *ALSO_NEEDED):
         importlib.import_module(name)
-    for line in sys.stdin:
-        asked: dict[str, Any] = json.loads(line)
-        folder = Path(asked["folder"])
-        ranks = [
-            begin(asked["worker"], words, folder, rank) for rank, words in enumerate(asked["ranks"])
-        ]
-        print(json.dumps(ends(ranks, asked["seconds"])), flush=True)
+    gc.collect()
+    gc.freeze()  # ranks do not look for garbage in what they share, which would copy all of it
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TREADLE_CACHE_DIR"] = cache  # many jobs have the same kernels
+        for line in sys.stdin:
+            asked: dict[str, Any] = json.loads(line)
+            jobs, folder = enumerate(asked["ranks"]), Path(asked["folder"])
+            ranks = [begin(asked["worker"], words, folder, rank) for rank, words in jobs]
+            print(json.dumps(ends(ranks, asked["seconds"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from ranks import Ranks
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -37,19 +37,17 @@ print(torch.allclose(x.grad, expected), sum("TOR001" in str(w.message) for w in 
 """
 
 
-def ran(how: str) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"TRITON_INTERPRET": "1", "TREADLE_CODE": "triton"}
-    command = [sys.executable, "-c", SCRIPT, how]
-    return subprocess.run(command, capture_output=True, text=True, env=env)
+def ran(how: str, folder: Path, ranks: Ranks) -> subprocess.CompletedProcess[str]:
+    return ranks.script(folder, SCRIPT, how, TRITON_INTERPRET="1", TREADLE_CODE="triton")
 
 
-def test_the_graph_then_runs_by_torch_with_one_warning_each():
-    found = ran("lenient")
+def test_the_graph_then_runs_by_torch_with_one_warning_each(tmp_path: Path, ranks: Ranks) -> None:
+    found = ran("lenient", tmp_path, ranks)
     assert found.stdout.split() == ["True", "2"], found.stderr[-2000:]
 
 
-def test_who_is_strict_gets_the_error():
-    found = ran("strict")
+def test_who_is_strict_gets_the_error(tmp_path: Path, ranks: Ranks) -> None:
+    found = ran("strict", tmp_path, ranks)
     assert found.returncode != 0
     assert "cannot be compiled" in found.stderr
     assert "too large" in found.stderr

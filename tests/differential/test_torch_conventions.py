@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ranks import Ranks
 
 torch = pytest.importorskip("torch")
 
@@ -81,36 +82,35 @@ def test_torch_logs_shows_what_was_decided(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_decisions_are_logged_for_a_program_that_was_compiled_quietly_before(
+def test_nothing_is_said_unasked_and_decisions_are_logged_for_what_was_compiled_before(
     tmp_path: Path,
 ) -> None:
     again = """
+import sys
 import torch._logging
+print("until here quiet", file=sys.stderr, flush=True)
 torch._logging.set_logs(fusion=True)
 torch._dynamo.reset()
 torch.compile(function, backend="treadle")(x, w).sum().backward()
 """
     done = run_script(tmp_path, SCRIPT + again)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\[__fusion\] forward: fuse \S+, \S+: (yes|no) FUS\d+ \(", done.stderr)
+    assert done.stdout == "done\n"
+    before, _, after = done.stderr.partition("until here quiet\n")
+    assert before == ""
+    assert re.search(r"\[__fusion\] forward: fuse \S+, \S+: (yes|no) FUS\d+ \(", after)
 
 
 @pytest.mark.slow
-def test_only_the_logs_that_are_asked_for_are_written(tmp_path: Path) -> None:
-    done = run_script(tmp_path, SCRIPT, TORCH_LOGS="schedule")
+def test_a_trace_lists_program_schedule_memory_and_code_and_logs_are_those_asked_for(
+    tmp_path: Path,
+) -> None:
+    variables = {"TORCH_TRACE": str(tmp_path / "trace"), "TREADLE_STRICT": "1"}
+    done = run_script(tmp_path, SCRIPT, **variables, TORCH_LOGS="schedule")
+    assert done.returncode == 0, done.stderr
     assert "[__schedule]" in done.stderr
     assert "__fusion" not in done.stderr
     assert "__output_code" not in done.stderr
-    quiet = run_script(tmp_path, SCRIPT)
-    assert quiet.stdout == "done\n"
-    assert quiet.stderr == ""
-
-
-@pytest.mark.slow
-def test_a_trace_lists_program_schedule_memory_and_code(tmp_path: Path) -> None:
-    variables = {"TORCH_TRACE": str(tmp_path / "trace"), "TREADLE_STRICT": "1"}
-    done = run_script(tmp_path, SCRIPT, **variables)
-    assert done.returncode == 0, done.stderr
     (log,) = (tmp_path / "trace").iterdir()
     names, payload = [], {}
     lines = log.read_text().splitlines()
@@ -160,11 +160,17 @@ def test_tlparse_lists_our_files_under_the_graph(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------- the minifier
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["2", "4"])
-def test_the_minifier_of_dynamo_leaves_a_healthy_graph_alone(tmp_path: Path, level: str) -> None:
-    variables = {"TORCHDYNAMO_REPRO_AFTER": "dynamo", "TORCHDYNAMO_REPRO_LEVEL": level}
-    done = run_script(tmp_path, SCRIPT, **variables)
+WITH_MINIFIER = """
+import torch._dynamo.config
+torch._dynamo.config.repro_after, torch._dynamo.config.repro_level = "dynamo", {level}
+"""
+
+
+@pytest.mark.parametrize("level", [2, 4])
+def test_the_minifier_of_dynamo_leaves_a_healthy_graph_alone(
+    tmp_path: Path, level: int, ranks: Ranks
+) -> None:
+    done = ranks.script(tmp_path, WITH_MINIFIER.format(level=level) + SCRIPT)
     assert done.stdout == "done\n", done.stderr
 
 

@@ -351,9 +351,9 @@ def test_the_package_shows_its_public_names_and_no_others() -> None:
 def run_in_another_process(content: bytes) -> Any:
     code = (
         "import pickle, sys, torch\n"
-        "model, x = pickle.load(sys.stdin.buffer)\n"
-        "y = model(x)\n"
-        "pickle.dump((y.detach(), model.memory.peak_bytes), sys.stdout.buffer)\n"
+        "models, x = pickle.load(sys.stdin.buffer)\n"
+        "made = [(model(x).detach(), model.memory.peak_bytes) for model in models]\n"
+        "pickle.dump(made, sys.stdout.buffer)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
@@ -367,18 +367,25 @@ def test_a_compiled_module_is_pickled_and_copied_as_torchs_are(used: bool) -> No
     if used:
         fast(x)
     expected = fast._orig_mod(x)
-    again = pickle.loads(pickle.dumps(fast))
-    for made in (again, copy.deepcopy(fast)):
+    for made in (pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)):
         assert type(made) is type(fast)
         torch.testing.assert_close(made(x), expected)
         assert len(made.memory) == 1
         assert made.memory is not fast.memory
         assert made.memory._settings.options.policy == "memory"
-    y, peak = run_in_another_process(pickle.dumps((fast, x)))
-    torch.testing.assert_close(y, expected.detach())
-    assert peak == again.memory.peak_bytes
     holder = torch.nn.ModuleDict({"inner": fast})
     torch.testing.assert_close(pickle.loads(pickle.dumps(holder))["inner"](x), expected)
+
+
+def test_compiled_modules_used_or_not_go_to_another_process() -> None:
+    x = torch.randn(8, 16)
+    new, used = [treadle.compile(layers(), policy="memory", strict=True) for _ in range(2)]
+    used(x)
+    again = run_in_another_process(pickle.dumps(((new, used), x)))
+    for model, (y, peak) in zip((new, used), again, strict=True):
+        torch.testing.assert_close(y, model._orig_mod(x).detach())
+        model(x)
+        assert peak == model.memory.peak_bytes
 
 
 def test_what_is_kept_for_backward_and_given_to_a_call_has_its_own_name_and_line() -> None:

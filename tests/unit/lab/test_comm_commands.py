@@ -17,7 +17,7 @@ from treadle.testing.fsdp_programs import fsdp_program
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "fsdp.txt"
-    path.write_text(show_program(fsdp_program(2, 8, 1024, 2048)))
+    path.write_text(show_program(fsdp_program(1, 8, 1024, 2048)))
     return str(path)
 
 

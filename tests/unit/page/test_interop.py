@@ -27,13 +27,16 @@ def written(source: Path, folder: Path) -> dict[str, Path]:
     return {**paths, "page": out}
 
 
-@pytest.fixture
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
+@pytest.fixture(scope="module")
+def made(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("made")
     if request.param == "demo":
-        source = tmp_path / "demo.txt"
+        source = folder / "demo.txt"
         source.write_text(show_program(demo_program()))
-        return written(source, tmp_path)
-    return written(seed(request.param), tmp_path)
+        return written(source, folder)
+    return written(seed(request.param), folder)
 
 
 everywhere = pytest.mark.parametrize("made", ["demo", "000", "001", "003"], indirect=True)
