@@ -337,3 +337,19 @@ def test_threads_share_a_way() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(step, range(8)))
+
+
+def test_a_torch_that_describes_graphs_otherwise_goes_the_long_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(metadata: Any) -> Any:
+        raise AttributeError("it has another name there")
+
+    monkeypatch.setattr(way_in.Kept, "by", lost)
+    fast, x = compiled(lambda x: x.sin().sum()), leaf(4)
+    for _ in range(CALLS):
+        x.grad = None
+        loss = fast(x)
+        loss.backward()
+        torch.testing.assert_close(x.grad, x.cos().detach())
+    assert not is_short(loss)

@@ -68,7 +68,10 @@ def shortened(whole: Whole, entered: Entered) -> Whole:
         if looks > MOST_LOOKS:
             direct = whole
         elif all(type(x) in PLAIN for x in (*args, *results)):
-            direct = _direct(whole, entered, len(args), results)
+            try:
+                direct = _direct(whole, entered, len(args), results)
+            except AttributeError:  # a torch that keeps what we ask for elsewhere
+                direct = whole
         else:
             direct = whole
         return results
@@ -100,11 +103,7 @@ def _direct(whole: Whole, entered: Entered, arguments: int, results: Sequence[An
 
 def why_not_plain(metadata: Any, arguments: int, *, is_trained: bool) -> str | None:
     """What AOTAutograd would have to do besides running what was compiled; None for nothing."""
-    try:
-        found = next(_besides(metadata, arguments, is_trained), None)
-    except AttributeError as e:  # a torch whose description we do not know
-        return f"unknown to us: {e}"
-    return found
+    return next(_besides(metadata, arguments, is_trained), None)
 
 
 def _besides(metadata: Any, arguments: int, is_trained: bool) -> Iterator[str]:
