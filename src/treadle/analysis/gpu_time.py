@@ -6,7 +6,8 @@
              waves * steps * turn    programs that walk step by step, as many as run at once
 
 The figures are shares of a device's own (`devices.py`), so that a calibration file moves them. They
-were fitted to the kernels of twelve workloads on an H200 (`bench/results/gpu_kernels.json`).
+were fitted to the kernels of twelve workloads on an H200 (`bench/results/gpu_kernels.json`,
+`bench/fit_gpu_time.py`).
 """
 
 from __future__ import annotations
