@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from treadle.analysis.cost import bytes_moved
+from treadle.analysis.cost import bytes_moved, cost_model
+from treadle.analysis.devices import DEVICES
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.program import MixOrder, Program
 from treadle.ir.spec import verify
+from treadle.ir.text import show_program
+from treadle.lab.cli import main
 from treadle.schedule.passes.mix_orders import mix_orders
 from treadle.testing.costs import MACHINES
 
@@ -22,9 +27,14 @@ def mixed(program: Program) -> tuple[Program, list[str]]:
 
 
 def rows_and_columns(
-    rows: int, columns: int, kind: str = "sum", spread: bool = False, chained: bool = False
+    rows: int,
+    columns: int,
+    kind: str = "sum",
+    spread: bool = False,
+    chained: bool = False,
+    on: str = "cuda:0",
 ) -> Program:
-    b = ProgramBuilder("p", "cuda:0")
+    b = ProgramBuilder("p", on)
     shape = [rows, columns]
     strides = [shape[1] * 2, 2] if spread else None  # only every second element
     x = b.input("x", "f32", shape, strides=strides) if strides else b.input("x", "f32", shape)
@@ -92,3 +102,24 @@ def test_what_stays_apart(program: Program, code: str) -> None:
 def test_a_tall_kernel_just_large_enough_is_mixed() -> None:
     assert mixed(rows_and_columns(8192, 640))[1] == ["MIX000"]
     assert mixed(rows_and_columns(65536, 16384))[1] == ["MIX000"]
+
+
+@pytest.mark.parametrize("device", sorted(DEVICES))
+@pytest.mark.parametrize("rows, columns", [(4096, 2048), (8192, 1024), (16384, 640), (512, 16384)])
+def test_what_is_mixed_is_predicted_to_be_faster(rows: int, columns: int, device: str) -> None:
+    asked, journal = Options.make(target=device), Journal()
+    program = rows_and_columns(rows, columns, on="cpu" if device == "cpu" else "cuda:0")
+    mix_orders(program, Ctx(asked, cost_model(program, asked), journal))
+    (event,) = journal.events("verdict")
+    if event["code"] == "MIX000":
+        assert event["facts"]["together_ns"] < event["facts"]["apart_ns"]
+    assert (event["code"] == "MIX000") == (device == "cpu" or rows >= 2 * columns)
+
+
+def test_why_says_both_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text(show_program(rows_and_columns(8192, 1024)))
+    assert main(["why", str(file), "by_rows", "by_columns", "--json"]) == 0
+    text = capsys.readouterr().out
+    assert "apart_ns" in text
+    assert "together_ns" in text

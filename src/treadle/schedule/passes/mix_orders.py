@@ -17,8 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.analysis.access import accesses
+from treadle.analysis.cost import work_of
 from treadle.analysis.deps import carry_over
+from treadle.analysis.kernel_time import kernel_ns, work_of_loop
 from treadle.core.context import Ctx
+from treadle.core.costs import CostModel
 from treadle.core.verdict import YES, Verdict, check_rules, no, yes
 from treadle.index import hint
 from treadle.ir.change import alone
@@ -39,10 +42,13 @@ from treadle.schedule.board import Board
 from treadle.schedule.mixed_rows import Followers
 from treadle.schedule.naming import JoinedNames
 from treadle.schedule.policy import policy_of
+from treadle.schedule.profit import PairTimes
 from treadle.schedule.touches import Touch, as_set
 
 PARTIAL = frozenset({"sum", "prod", "max", "min", "any", "all"})
 """Reductions whose partial results can be combined in a second step."""
+SUM_BYTES = 4
+"""Of a partial result."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Mix:
     by_columns: ReducingSide
     shared: int
     on_gpu: bool
+    cost: CostModel
 
     def members(self) -> list[Operation]:
         """The two sides, the one that the other needs first."""
@@ -146,6 +153,28 @@ def can_be_shared_out(m: Mix) -> Verdict:
     return no("MIX005", rows=m.by_rows.op.name, columns=m.by_columns.op.name)
 
 
+def times_of(m: Mix) -> PairTimes:
+    """Predicted times of both walks, and of the one that they could be.
+
+    Where rows are as many and as short as MIX003 asks, one walk is never the slower one.
+    """
+    machine, program = m.cost.machine(m.by_rows.op.device), m.board.program
+    moved, work = [], []
+    for side in (m.by_rows, m.by_columns):
+        moved.append(work_of(program, side.op).bytes)
+        work.append(sum(work_of_loop(x) for x in side.op.leaves if isinstance(x, Loop)))
+    alone_ns = [
+        kernel_ns(machine, b, w, side.rows)
+        for b, w, side in zip(moved, work, (m.by_rows, m.by_columns), strict=True)
+    ]
+    # Each core sums up columns by itself: its sums are written and read once more.
+    chunks = min(machine.cores, m.by_rows.rows) if m.on_gpu else 1
+    left = 2 * SUM_BYTES * chunks * m.by_columns.rows
+    once = max(sum(moved) - m.shared, 0) + left
+    together_ns = kernel_ns(machine, once, sum(work), m.by_rows.rows)
+    return PairTimes(round(sum(alone_ns)), round(together_ns))
+
+
 def _built(m: Mix) -> tuple[Kernel, tuple[Buffer, ...]] | None:
     """The mixed kernel and the buffers of its sums; None if one walk does not do."""
     members = m.members()
@@ -187,7 +216,7 @@ def mix_orders(program: Program, ctx: Ctx) -> Program:
         if by_rows.op.name in taken or by_columns.op.name in taken:
             continue
         on_gpu = not by_rows.op.device.startswith("cpu") or ctx.options.code == "triton"
-        mix = Mix(board, builder, by_rows, by_columns, shared, on_gpu)
+        mix = Mix(board, builder, by_rows, by_columns, shared, on_gpu, ctx.cost)
         verdict = _mixed(mix)
         ctx.journal.verdict("mix", (by_rows.op.name, by_columns.op.name), verdict)
         if verdict:
@@ -309,7 +338,7 @@ def _mixed(m: Mix) -> Verdict:
     if not verdict:
         return no(verdict.code, **verdict.facts, bytes=m.shared)
     m.board.join(a, b)
-    return yes("MIX000", bytes=m.shared, peak=verdict.facts["peak"])
+    return yes("MIX000", bytes=m.shared, peak=verdict.facts["peak"], **times_of(m)._asdict())
 
 
 def _step(board: Board, op: Operation) -> int:
