@@ -106,6 +106,10 @@ LIBRARY: dict[str, Any] = {
         lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, torch.zeros(16, 16)),
         [heads(1, 4, 16, 16) for _ in range(3)],
     ),
+    "heads that share keys": (
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+        [heads(1, count, 16, 16) for count in (4, 2, 2)],
+    ),
     "narrow floats": (attend(False), [heads(1, 4, 16, 16).bfloat16() for _ in range(3)]),
 }
 

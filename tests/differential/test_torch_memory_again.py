@@ -133,6 +133,28 @@ def test_storages_that_were_resized_are_not_used() -> None:
         assert result.untyped_storage().nbytes() == BYTES
 
 
+def test_smaller_memory_at_the_same_address_is_not_used() -> None:
+    import torch._inductor.inductor_prims  # makes the operator known
+
+    # Unlike a storage's own method it makes no object in Python, which would hold the storage.
+    resize = torch.ops.inductor.resize_storage_bytes_
+    x = square()
+    fast = ready(lambda x: x + 1, x)
+    found = 0
+    for _ in range(20):
+        result = fast(x)
+        address = result.data_ptr()
+        for less in range(64, 64 * 64, 64):
+            resize(result, 0)
+            resize(result, BYTES - less)
+            if result.data_ptr() == address:
+                found += 1
+                break
+        del result
+        assert fast(x).untyped_storage().nbytes() == BYTES
+    assert found  # or the allocator does not do what this is about
+
+
 def test_tensors_of_inference_mode_stay_there() -> None:
     x = square()
     fast = ready(lambda x: x + 1, x)

@@ -209,6 +209,24 @@ def test_what_is_kept_must_not_change_until_the_backward() -> None:
         loss.backward()
 
 
+def test_hooks_that_are_graphs_are_not_called_once_more() -> None:
+    pack, unpack = (
+        torch.fx.symbolic_trace(lambda x: x.to(torch.float16)),
+        torch.fx.symbolic_trace(lambda x: x.to(torch.float32)),
+    )
+    fast = compiled(lambda x, y: (x * y).sin().exp())
+    found = []
+    for _ in range(CALLS):
+        x, y = (torch.linspace(a, 2, 50).requires_grad_() for a in (-1.0, 1.0))
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            result = fast(x, y)
+        result.sum().backward()
+        found.append((x.grad, y.grad))
+    for grads in found[1:]:  # the first call goes the long way
+        assert torch.equal(grads[0], found[0][0])
+        assert torch.equal(grads[1], found[0][1])
+
+
 def test_gradients_of_unused_results_are_zero() -> None:
     x = leaf(4)
     fast = settled(lambda x: (x.sin(), x.exp()), x)

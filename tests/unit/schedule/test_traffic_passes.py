@@ -178,6 +178,19 @@ def test_a_costly_function_is_not_computed_for_every_head(
     assert (new is program) == (code != "RCP000")
 
 
+def test_what_is_written_through_a_view_that_nobody_reads_is_kept() -> None:
+    b = ProgramBuilder("p")
+    x, w = b.input("x", "f32", [16]), b.input("w", "f32", [8])
+    part = b.view("part", x, [8])
+    with b.loop("write", [8]) as k:
+        k.store(part, k.vars, k.load(w, *k.vars))
+    b.returns(copy(b, "y", x, 1.0))
+    program = b.build()
+    new, codes = after(recompute, program)
+    assert new is program
+    assert codes == []
+
+
 def test_long_work_is_not_repeated() -> None:
     b = ProgramBuilder("p")
     t = b.buffer("t", "f32", [16])

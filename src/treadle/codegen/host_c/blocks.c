@@ -109,6 +109,16 @@ static void forget(void)
     if (now - blocks[at].asked > 16 * in_use + 64) drop(at);
 }
 
+/* Whether a block is as it was made: storages can be given other memory, even smaller at the same
+ * address. */
+static int is_as_made(const block *b)
+{
+    void *address;
+    int64_t bytes;
+    return !address_of(b->held, &address) && !storage_size(b->held, &bytes)
+        && address == b->address && bytes == b->bytes;
+}
+
 /* A tensor over a block that nobody else holds; 0 if there is none. */
 static tensor again(int64_t elements, int64_t type, int64_t in_inference, int64_t dims,
                     const int64_t *sizes, const int64_t *strides)
@@ -116,10 +126,9 @@ static tensor again(int64_t elements, int64_t type, int64_t in_inference, int64_
     for (int64_t k = 0; k < in_use; ++k) {
         block *b = &blocks[k];
         tensor made = 0;
-        void *address;
         if (b->elements != elements || b->type != type || b->in_inference != in_inference) continue;
         if (!is_free(b)) continue;
-        if (address_of(b->held, &address) || address != b->address) { drop(k--); continue; }
+        if (!is_as_made(b)) { drop(k--); continue; }
         if (seen(b->held, dims, sizes, strides, 0, &made)) return 0;
         b->asked = ++now;
         return made;

@@ -233,6 +233,14 @@ def mark_as_changing() -> Any:
     return getattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices", None)
 
 
+def hooks_are_in_graphs() -> bool:
+    """Whether hooks on what is saved are graphs, which AOTAutograd makes part of its own."""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    asked = getattr(runtime_wrappers, "_should_disable_saved_tensors_hooks", None)
+    return asked is not None and bool(asked())
+
+
 def skipped_by_dynamo(function: Any) -> None:
     """Have Dynamo leave the body of a function alone, wherever it is called."""
     torch._dynamo.eval_frame.skip_code(function.__code__)

@@ -139,10 +139,11 @@ class _Round:
         self._sources: dict[str, _Source] = {}
         self._allowed: dict[str, Verdict] = {}
         self._plans: dict[str, _Plan] = {}
-        self._readers: dict[str, list[Operation]] = {}
+        # None where all who read a result do so through views.
+        self._readers: dict[str, list[Operation]] = {b.name: [] for b in program.buffers}
         for op in program.leaves:
             for name in {*effects(op).reads, *effects(op).mutates}:
-                self._readers.setdefault(name, []).append(op)
+                self._readers[name].append(op)
         views = [b.view_of for b in program.buffers]
         self._kept = {*program.inputs, *program.outputs, *views}
 

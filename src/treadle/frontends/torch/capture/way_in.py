@@ -56,6 +56,8 @@ def shortened(whole: Whole, entered: Entered) -> Whole:
     """The same function, which finds a shorter way to what was compiled after its first calls."""
     if _any_autocast():
         return whole  # compiled graphs then run with autocast off: the long way sees to it
+    if compat.hooks_are_in_graphs():
+        return whole  # they must not be called once more when something is saved
     direct: Whole | None = None
     looks = 0
 

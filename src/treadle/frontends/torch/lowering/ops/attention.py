@@ -127,6 +127,8 @@ def _heads(
     check_types(c, query, key, value)
     if dropout_p or attn_mask is not None:
         raise NotLowered("attention with a mask of its own, or with dropout, is a library call")
+    if not query.sizes[:-2] == key.sizes[:-2] == value.sizes[:-2]:
+        raise NotLowered("heads of queries that share keys and values are a library call")
     rows, width, columns = query.sizes[-2], query.sizes[-1], key.sizes[-2]
     check_sizes(rows, columns, width)
     check_sizes(rows, value.sizes[-1], columns)
