@@ -48,7 +48,7 @@ def test_a_function_takes_addresses_does_its_steps_and_gives_handles() -> None:
         "a[1] = (void *)given[1];",
         "h[0] = (tensor)given[2];",
     ]
-    assert body[4].startswith("if (allocate(n, 2, n + 40, &h[1], &a[2]))")
+    assert body[4].startswith("if (allocate(n, EMPTY, 2, n + 40, &h[1], &a[2]))")
     assert body[5] == "a[3] = (char *)a[2] + n[45];"
     assert body[6].startswith("if (KERNELS(a, n + 30, error, 0, 2))")
     call = f"((int (*)(tensor, double, tensor *))n[{BACK_AT + 1}])(v[0], 0.5, 0)"
