@@ -14,7 +14,7 @@ from treadle.index import Domain, Expr, IntLike, Kind, Symbol, merge_contiguous,
 from treadle.ir.body import Body
 from treadle.ir.change import map_indices, map_loops, with_loops
 from treadle.ir.pattern import named, pattern_of
-from treadle.ir.program import Loop, Program
+from treadle.ir.program import Loop, Nest, Program
 from treadle.ir.spec_races import stores_cannot_race
 
 
@@ -28,6 +28,8 @@ def merge_loops(program: Program, ctx: Ctx) -> Program:
 
 
 def _merged(op: Loop, program: Program) -> Loop:
+    if isinstance(op, Nest) and op.schedule:
+        return op  # somebody has said how these loops are walked
     pattern, buffers = pattern_of(op)
     body = pattern.derive(_merged_body)
     if body is pattern.body:

@@ -78,6 +78,7 @@ def shortened(whole: Whole, entered: Entered) -> Whole:
             direct = whole
         return results
 
+    enter.__dict__.update(vars(whole))  # torch's minifier asks it for parameters
     return enter
 
 
