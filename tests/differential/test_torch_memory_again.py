@@ -31,9 +31,9 @@ def fresh() -> Iterator[None]:
     if torch_c_blocks.empty_again(Options.from_env()) is None:
         pytest.skip("this torch counts holders of memory in another way")
     torch._dynamo.reset()
-    torch_c_blocks.let_go(Options.from_env())
+    torch_c_blocks.let_go()
     yield
-    torch_c_blocks.let_go(Options.from_env())
+    torch_c_blocks.let_go()
 
 
 def ready(function: Function, *args: Any, **options: Any) -> Function:
@@ -55,7 +55,7 @@ def test_what_is_dropped_is_used_by_the_next_run() -> None:
     fast = ready(lambda x: x + 1, x)
     places = {fast(x).data_ptr() for _ in range(10)}
     assert len(places) == 1
-    assert torch_c_blocks.held_bytes(Options.from_env()) == BYTES
+    assert torch_c_blocks.held_bytes() == BYTES
 
 
 def test_two_blocks_take_turns_where_a_name_is_bound_again() -> None:
@@ -169,12 +169,12 @@ def test_tensors_of_inference_mode_stay_there() -> None:
 def test_what_may_be_held_is_bounded() -> None:
     x = square()
     fast = ready(lambda x: x + 1, x)
-    torch_c_blocks._limit(torch_c_blocks._library(Options.from_env().with_(reuse=0)))(3 * BYTES)
+    torch_c_blocks._limit(torch_c_blocks._library(Options.from_env()))(3 * BYTES)
     results = [fast(x) for _ in range(10)]
-    assert torch_c_blocks.held_bytes(Options.from_env()) == 3 * BYTES
+    assert torch_c_blocks.held_bytes() == 3 * BYTES
     assert len({one.data_ptr() for one in results}) == 10
-    torch_c_blocks.let_go(Options.from_env())
-    assert torch_c_blocks.held_bytes(Options.from_env()) == 0
+    torch_c_blocks.let_go()
+    assert torch_c_blocks.held_bytes() == 0
     assert all(one.eq(2).all() for one in results)
 
 
@@ -182,18 +182,18 @@ def test_what_is_not_asked_for_any_more_is_given_back() -> None:
     x = square()
     fast = ready(lambda x: x + 1, x)
     many = [fast(x) for _ in range(6)]
-    assert torch_c_blocks.held_bytes(Options.from_env()) >= 6 * BYTES
+    assert torch_c_blocks.held_bytes() >= 6 * BYTES
     del many
     for _ in range(2000):
         fast(x)
-    assert torch_c_blocks.held_bytes(Options.from_env()) == BYTES
+    assert torch_c_blocks.held_bytes() == BYTES
 
 
 def test_the_option_turns_it_off() -> None:
     x = square()
     fast = ready(lambda x: x + 1, x, reuse=0)
     fast(x)
-    assert torch_c_blocks.held_bytes(Options.from_env()) == 0
+    assert torch_c_blocks.held_bytes() == 0
 
 
 def test_training_holds_nothing() -> None:
@@ -201,7 +201,7 @@ def test_training_holds_nothing() -> None:
     fast = ready(lambda x: x.sin() * x, x)
     for _ in range(3):
         fast(x).sum().backward()
-    assert torch_c_blocks.held_bytes(Options.from_env()) == 0
+    assert torch_c_blocks.held_bytes() == 0
 
 
 def test_threads_do_not_get_the_same_memory() -> None:

@@ -40,7 +40,7 @@ def empty_again(options: Options) -> int | None:
     """The address of what hands out memory again; None where torch's own is to be used."""
     if not options.reuse:
         return None
-    library = _library(options.with_(reuse=0))
+    library = _library(options)
     if library is None:
         return None
     limit = _limit(library)
@@ -50,22 +50,27 @@ def empty_again(options: Options) -> int | None:
     return found
 
 
-def held_bytes(options: Options) -> int:
+def held_bytes() -> int:
     """How many bytes are held at the moment, in use or not."""
-    library = _library(options.with_(reuse=0))
-    if library is None:
-        return 0
-    held = library["treadle_blocks_held"]
-    held.restype = ctypes.c_int64
-    return int(held())
+    total = 0
+    for library in _loaded().values():
+        held = library["treadle_blocks_held"]
+        held.restype = ctypes.c_int64
+        total += int(held())
+    return total
 
 
-def let_go(options: Options) -> None:
+def let_go() -> None:
     """Give everything back that is held; what is in use stays with those who use it."""
-    library = _library(options.with_(reuse=0))
-    if library is not None:
+    for library in _loaded().values():
         limit = _limit(library)
         limit(limit(0))
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> dict[str, Any]:
+    """What is loaded, by its file: one, unless compilers or folders for what they make differ."""
+    return {}
 
 
 def _limit(library: Any) -> Any:
@@ -90,7 +95,8 @@ def _library(options: Options) -> Any:
     link.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3]
     link.restype = None
     link(ctypes.addressof(table), STORAGE_AT, COUNT_AT, alone)
-    return loaded.library
+    found: Any = _loaded().setdefault(loaded.library._name, loaded.library)
+    return found
 
 
 @lru_cache(maxsize=1)

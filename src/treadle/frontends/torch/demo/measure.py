@@ -32,6 +32,7 @@ from treadle.frontends.torch.demo.model import Decoder, ModelSizes, next_token_l
 from treadle.frontends.torch.report.live_page import ReportPage, report
 from treadle.frontends.torch.report.memory import graph_memory
 from treadle.ir.program import Call
+from treadle.runtime.hosts.torch_c_blocks import let_go
 
 TOLERANCE = 1e-4
 """How far a result may be from eager's, as a share of its largest element."""
@@ -268,8 +269,12 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def measured_peak(step: Step) -> int:
-    """The most bytes torch's allocator holds during a step beyond what it held before."""
+    """The most bytes torch's allocator holds during a step beyond what it held before.
+
+    Memory of former results that a run would use again is given back first: it counts.
+    """
     step()
+    let_go()
     with _hushed(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         step()
     with tempfile.TemporaryDirectory() as folder:
