@@ -221,6 +221,20 @@ def test_recordings_are_found_from_c(recorder: _Recorder, monkeypatch: pytest.Mo
     assert _replayed(recorder)[0].replays >= 7
 
 
+def test_hosts_that_replay_allocate_as_python_does(
+    recorder: _Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory of large results that was held back would never lie where a recording knows it."""
+    monkeypatch.setenv("TREADLE_HOST", "auto")
+    asked: list[object] = []
+    monkeypatch.setattr("treadle.runtime.hosts.torch_c.empty_again", asked.append)
+    f, x = torch.compile(lambda x: torch.tanh(x) + 1, backend="treadle"), torch.randn(300, 300)
+    for _ in range(6):
+        torch.testing.assert_close(f(x), torch.tanh(x) + 1)
+    assert _replayed(recorder)[0].replays >= 1
+    assert not asked
+
+
 class _Driver:
     """Functions in C that a device's driver would have: a stream, and recordings by number."""
 

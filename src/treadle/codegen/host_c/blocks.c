@@ -14,7 +14,7 @@
 
 typedef void *tensor;
 enum { EMPTY, DELETE, SEEN, ADDRESS, STORAGE_SIZE, IN_INFERENCE, FUNCTIONS };
-enum { MOST_BLOCKS = 512, MOST_TRIES = 4096 };
+enum { MOST_BLOCKS = 512, MOST_TRIES = 4096, CPU = 0 };
 
 typedef struct {
     tensor held;
@@ -140,7 +140,8 @@ int treadle_blocks_empty(int64_t dims, const int64_t *sizes, const int64_t *stri
                          int32_t device, int32_t device_index, tensor *made)
 {
     int64_t elements = elements_of(dims, sizes, strides), inference;
-    if (elements < LEAST_ELEMENTS || !budget || !enter())
+    /* Allocators of other devices keep what is freed themselves. */
+    if (device != CPU || elements < LEAST_ELEMENTS || !budget || !enter())
         return empty(dims, sizes, strides, type, device, device_index, made);
     inference = in_inference_mode();
     *made = again(elements, type, inference, dims, sizes, strides);

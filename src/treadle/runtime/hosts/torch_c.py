@@ -121,6 +121,9 @@ def _translated(bound: Bound) -> InC:
 class CHost:
     """A loaded host function with all that one call of it needs."""
 
+    uses_again = True
+    """Whether memory of results may be what an earlier run had."""
+
     def __init__(
         self, bound: Bound, made: InC, library: Any, options: Options, kernels: int
     ) -> None:
@@ -137,7 +140,8 @@ class CHost:
         back = 0 if self._back is None else address_of_function(self._back)
         signature = bound.runner.signature
         # What others keep for a backward, or what a backward makes, has peaks of its own.
-        empty = empty_again(options) if signature.is_inference else None
+        again = self.uses_again and signature.is_inference
+        empty = empty_again(options) if again else None
         table = table_of(made, kernels, back, empty)
         self._table = (ctypes.c_int64 * len(table))(*table)
         self._positions = {name: k for k, name in signature.tensors}

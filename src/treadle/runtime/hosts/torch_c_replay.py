@@ -97,6 +97,9 @@ class _Replaying(Translation):
 class ReplayHost(CHost):
     """A host function that replays, and the recordings it knows by the addresses it sees."""
 
+    uses_again = False
+    """Memory must come from where Python gets it, or no recording is found at its addresses."""
+
     def __init__(self, bound: Bound, made: InC, library: Any, steps: ReplayedSteps) -> None:
         self.steps = steps
         self.table: dict[tuple[object, bytes], object] = {}
