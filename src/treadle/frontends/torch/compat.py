@@ -214,6 +214,17 @@ def not_compiled(function: Any) -> Any:
     return getattr(function, "_torchdynamo_orig_callable", function)
 
 
+def behind_wrappers(function: Any) -> Any:
+    """What was compiled, behind functions that say what they wrap.
+
+    AOTAutograd of torch 2.11 wraps a forward even where there is nothing to do besides.
+    """
+    found = not_compiled(function)
+    while (inner := getattr(found, "__wrapped__", None)) is not None:
+        found = inner
+    return found
+
+
 def attach(compiled: Any, name: str, value: Any, again: tuple[Any, ...]) -> None:
     """Give what torch.compile made an attribute.
 

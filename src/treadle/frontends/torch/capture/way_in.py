@@ -89,19 +89,21 @@ def _direct(whole: Whole, entered: Entered, arguments: int, results: Sequence[An
             return whole
         return _without_gradients(entered.inference, entered.metadata)
     # A result may also be an input that another compiled graph has made.
-    ours = [f for f in _functions_behind(results) if f.compiled_fw is entered.forward]
+    found = [(f, compat.behind_wrappers(f.compiled_fw)) for f in _functions_behind(results)]
+    ours = [f for f, forward in found if forward is entered.forward]
     if not ours:
         return None
     long = ours[0]
     if why_not_plain(long.metadata, arguments, is_trained=True) or long.maybe_subclass_metadata:
         return whole
-    backward = compat.not_compiled(getattr(long, "compiled_bw", None))
+    backward = compat.behind_wrappers(getattr(long, "compiled_bw", None))
     if backward is None:
         return None  # compiled when it is first needed
-    if not isinstance(backward, Runner) or not isinstance(long.compiled_fw, Runner):
+    if not isinstance(backward, Runner) or not isinstance(entered.forward, Runner):
         return whole
     detached = _without_gradient(long.metadata, backward)
-    return _with_gradients(whole, long.metadata, detached, _short_function(long, backward))
+    short = _short_function(long, entered.forward, backward)
+    return _with_gradients(whole, long.metadata, detached, short)
 
 
 def why_not_plain(metadata: Any, arguments: int, *, is_trained: bool) -> str | None:
@@ -275,9 +277,9 @@ class Kept:
         )
 
 
-def _short_function(long: Any, run_backward: Runner) -> type[Function]:
+def _short_function(long: Any, run_forward: Runner, run_backward: Runner) -> type[Function]:
     """AOTAutograd's function with as little as possible around what was compiled."""
-    kept, run_forward = Kept.by(long.metadata), long.compiled_fw
+    kept = Kept.by(long.metadata)
     wanted, formats = _tangents(long.metadata)
     is_boxed = getattr(long, "boxed_grads_call", False)
     marks, mark = _marks_of_kept(long.metadata), compat.mark_as_changing()
