@@ -196,7 +196,7 @@ def test_long_work_is_not_repeated() -> None:
     t = b.buffer("t", "f32", [16])
     with b.loop("long", [16]) as k:
         v = k.index(k.vars[0], "i64").to("f32")
-        for _ in range(2):
+        for _ in range(3):
             v = k.exp(k.sin(v))
         k.store(t, k.vars, v)
     b.returns(copy(b, "y", t, 1.0))

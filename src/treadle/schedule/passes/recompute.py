@@ -88,8 +88,17 @@ def _repeated(
 
 def _may_be_cheap(op: Loop, longest: int) -> bool:
     """Whether a loop is short and makes one thing: others are left alone."""
-    is_short = len(op.body.stmts) <= longest + 2 and not len(op.body.reduce)
+    is_short = _length(op) <= longest + 2 and not len(op.body.reduce)
     return is_short and len(effects(op).writes) == 1
+
+
+def _length(loop: Loop) -> int:
+    """How many statements a loop has, not counting those that only change a type."""
+    return pattern_of(loop).pattern.derive(_statements)
+
+
+def _statements(body: Body) -> int:
+    return sum([stmt.op != "cast" for stmt in body.stmts])
 
 
 class _Source(NamedTuple):
@@ -166,12 +175,21 @@ class _Round:
             if deps.reads_version.get((position, storage)) != version:
                 continue
             source = self._source(loop)
-            # What has one reader, and reads as much as it makes, fusion sees to.
             if self._bytes_to_repeat(source, op) < source.made_bytes or (
-                len(self._readers[source.target]) > 1 and source.holds_no_more and self._alone(loop)
+                self._is_left_by_fusion(source, op) and source.holds_no_more and self._alone(loop)
             ):
                 found[loop.name] = source
         return list(found.values())
+
+    def _is_left_by_fusion(self, source: _Source, op: Loop) -> bool:
+        """Whether fusion alone may not keep a value out of memory.
+
+        What has one reader that reads it where it is made, fusion sees to.
+        """
+        if len(self._readers[source.target]) > 1:
+            return True
+        places = {index for name, index, _ in op.body.loads() if name == source.target}
+        return len(places) > 1
 
     def _source(self, loop: Loop) -> _Source:
         known = self._sources.get(loop.name)
@@ -199,8 +217,8 @@ class _Round:
     def _is_allowed(self, loop: Loop) -> Verdict:
         """RCP001 to RCP003: short, writes a buffer of its own, from what stays as it is."""
         of, program = effects(loop), self.program
-        if len(loop.body.stmts) > self.longest or len(loop.body.reduce) or len(of.writes) != 1:
-            return no("RCP001", statements=len(loop.body.stmts), limit=self.longest)
+        if _length(loop) > self.longest or len(loop.body.reduce) or len(of.writes) != 1:
+            return no("RCP001", statements=_length(loop), limit=self.longest)
         target = program.by_name[of.writes[0]]
         if of.mutates or target.view_of is not None:
             return no("RCP002", buffer=target.name)
