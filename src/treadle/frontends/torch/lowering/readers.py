@@ -41,6 +41,19 @@ def looks_at_shape(user: Any) -> bool:
     return str(user.target) in SHAPE_ONLY
 
 
+def is_read_at_its_points(node: Any) -> bool:
+    """Whether one operator reads this value, and each element of it for one of its own."""
+    users = [user for user in node.users if not looks_at_shape(user)]
+    if len(users) != 1:
+        return False
+    is_pointwise = torch.Tag.pointwise in getattr(users[0].target, "tags", ())
+    if not is_pointwise and str(users[0].target) not in CONVERSIONS:
+        return False
+    made = users[0].meta.get("val")
+    # Sizes are compared as they are written: to compare open ones would decide about them.
+    return isinstance(made, torch.Tensor) and str(made.shape) == str(node.meta["val"].shape)
+
+
 def is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
     """Whether a node that is not lowered yet reads this one."""
     return any(user not in done and user is not current for user in node.users)

@@ -9,6 +9,7 @@ import torch
 
 from treadle.frontends.torch.lowering.node import Node, converted, in_memory, number, sizes_of
 from treadle.frontends.torch.lowering.ops.views import along, start_of, strided
+from treadle.frontends.torch.lowering.readers import is_read_at_its_points
 from treadle.frontends.torch.lowering.realise import write_loop
 from treadle.frontends.torch.lowering.registry import lowers
 from treadle.frontends.torch.lowering.reshaping import reshape
@@ -27,9 +28,18 @@ from treadle.ir.types import Layout, row_major_strides
 ZERO, ONE = as_expr(0), as_expr(1)
 
 
+MOST_CHOICES = 4
+"""Tensors among which a reader of their concatenation chooses; more are written down first."""
+
+
 @lowers("aten.cat.default")
 def cat(c: Node, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors one behind the other: each is written into its part of the result."""
+    """Tensors one behind the other: each is written into its part of the result.
+
+    What is read once, point by point, is not written: the reader chooses among the tensors.
+    """
+    if is_read_at_its_points(c.node) and _can_be_chosen(tensors, dim):
+        return _chosen(c, tensors, dim)
     target = c.buffer()
     whole = in_memory(target)
     pieces = [x for x in tensors if not _is_nothing(x, whole)]
@@ -46,6 +56,42 @@ def cat(c: Node, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if any(n.value == 0 for n in whole.sizes):
         c.graph.builder.nop(target, name=c.graph.fresh_op(c.name))
     return whole
+
+
+def _can_be_chosen(tensors: Sequence[Tensor], dim: int) -> bool:
+    """Whether where each tensor begins is known, so that loops can be cut there."""
+    rank = len(tensors[0].sizes)
+    if not 2 <= len(tensors) <= MOST_CHOICES or not rank:
+        return False
+    if any(len(x.sizes) != rank or n.value == 0 for x in tensors for n in x.sizes):
+        return False
+    return all(x.sizes[dim % rank].value is not None for x in tensors)
+
+
+def _chosen(c: Node, tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """The tensor that a point lies in, at the point's place there."""
+    d, dtype = dim % len(c.sizes), c.dtype
+    ends = [ZERO]
+    for x in tensors:
+        ends.append(ends[-1] + x.sizes[d])
+
+    def part(k: LoopWriter, at: Index, n: int) -> Value:
+        place = (*at[:d], at[d] - ends[n], *at[d + 1 :])
+        tests = [(at[d], "ge", ends[n])] if n else []
+        tests += [(at[d], "lt", ends[n + 1])] if n + 1 < len(tensors) else []
+        mask = inside(k, tests)
+        assert mask is not None, "one of several tensors has a neighbour"
+        zero = _literal(0, dtype)
+        return k.masked(mask, zero, lambda: converted(tensors[n].load(k, place), dtype))
+
+    def inner(k: LoopWriter, at: Index) -> Value:
+        value = part(k, at, len(tensors) - 1)
+        for n in reversed(range(len(tensors) - 1)):
+            is_before = k.op("lt", k.index(at[d]), k.index(ends[n + 1]))
+            value = k.where(is_before, part(k, at, n), value)
+        return value
+
+    return c.lazy(c.sizes, dtype, inner, tensors)
 
 
 def _is_nothing(x: Tensor, whole: Realised) -> bool:
