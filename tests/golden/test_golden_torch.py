@@ -89,6 +89,11 @@ CASES = {
         lambda x, y: torch.cat([x * 2, torch.exp(y)], 1),
         lambda: (floats(4, 24), floats(4, 40)),
     ),
+    "cat_chosen": TorchCase(
+        "what one reader takes point by point is not put together; loops are cut where it changes",
+        lambda x, s: torch.cat([-x[:, 24:], x[:, :24]], 1) * s,
+        lambda: (floats(4, 64), floats(64)),
+    ),
     "mm_epilogue": TorchCase(
         "a matrix product of few rows is a call; what follows it is a loop",
         lambda x, w, b: F.gelu(x @ w + b),
