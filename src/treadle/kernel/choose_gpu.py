@@ -32,6 +32,8 @@ LONGEST_KEPT = 16384
 """Elements of a row that is kept in registers."""
 BLOCK = 2048
 """Elements of a row that a loop takes at a time."""
+CHUNK_POINTS = 2048
+"""Points of rows that follow each other, at a time: as many rows as that is."""
 COLUMNS, ROWS = 64, 32
 """The tile of a reduction along columns."""
 ONE_BY_ONE = frozenset({"sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
@@ -227,12 +229,21 @@ class _GpuChoice:
         return any(stmt.attr("kind") == "online_softmax" for stmt in reductions)
 
     def _row_chunks(self, shared: Sequence[Symbol], rows: Sequence[Symbol]) -> Iterator[Step]:
-        """Programs share chunks out; the rows of each follow each other, their sums kept."""
+        """Programs share chunks out; the rows of each follow each other, their sums kept.
+
+        Short rows go several at a time, or a program would wait for each of them.
+        """
         (r,) = self.body.reduce.vars
-        yield Order(tuple([x.name for x in (*shared, *rows, r)]))
+        last = rows[-1]
+        many = min(CHUNK_POINTS // self._power(r), self._power(last) // 2)
+        if many >= 2:
+            yield Split(last.name, many)
+        inside = [f"{last.name}'"] if many >= 2 else []
+        yield Order((*[x.name for x in (*shared, *rows)], *inside, r.name))
         for x in shared:
             yield Bind(x.name, Binding.GRID)
-        yield Bind(r.name, Binding.TILE)
+        for name in (*inside, r.name):
+            yield Bind(name, Binding.TILE)
         yield Tune("pipeline", 3)
         yield Tune("warps", max(4, min(16, self._power(r) // 1024)))
 

@@ -7,6 +7,8 @@ for i in tl.range(0, 128, num_stages=3):
     ...
     c0 = c0 + x * y
 tl.atomic_add(p2 + (4096 * c + r0), c0)               nobody else adds there
+
+Short rows follow each other several at a time: a tile has some, and so have the sums until the end.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 from treadle.codegen.triton.types import converted, held
 from treadle.index import Expr, Symbol
 from treadle.ir.body import Stmt
-from treadle.ir.loop_schedule import Axis
+from treadle.ir.loop_schedule import Axis, AxisPart
 from treadle.ir.ops import POINTWISE
 from treadle.kernel.stages import Step
 
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
     from treadle.codegen.triton.writer import TritonWriter
 
 COMBINED = {
-    "atomic_add": ("0", "{a} + {b}", "tl.atomic_add"),
+    "atomic_add": ("0", "{a} + {b}", "tl.sum({a}, {axis}, keep_dims=True)", "tl.atomic_add"),
     "atomic_max": ('-float("inf")', "tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
-                   "tl.atomic_max"),
+                   "tl.reduce({a}, {axis}, tr_max, keep_dims=True)", "tl.atomic_max"),
     "atomic_min": ('float("inf")', "tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
-                   "tl.atomic_min"),
+                   "tl.reduce({a}, {axis}, tr_min, keep_dims=True)", "tl.atomic_min"),
 }  # fmt: skip
-"""How stores that add to memory begin, go on and end."""
+"""How stores that add to memory begin, go on, are put together along a tile, and end."""
 
 
 class RowLoop:
@@ -68,10 +70,18 @@ class RowLoop:
     def _open(self, a: Axis) -> None:
         w, name = self.w, a.loop.name
         stages = w.plan.knob("pipeline", 2)
-        how = f"tl.range(0, {{}}, num_stages={stages})" if a is self.rows[-1] else "range(0, {})"
-        w.lines.add(f"for {name}_i in {how.format(w.index.write(w.extents[a.loop]))}:")
+        many = f", {a.size}" if a.part is AxisPart.BLOCKS else ""
+        how = f"range(0, {w.index.write(w.extents[a.loop])}{many})"
+        if a is self.rows[-1]:
+            how = f"tl.{how[:-1]}, num_stages={stages})"
+        own = f"{name}_b" if many else f"{name}_i"
+        w.lines.add(f"for {own} in {how}:")
         w.lines.depth += 1
-        w.lines.add(f"{name} = tl.full([], 0, tl.int32) + {name}_i")
+        if not many:
+            w.lines.add(f"{name} = tl.full([], 0, tl.int32) + {name}_i")
+        for tile in w.plan.tiles:
+            if tile.loop is a.loop:
+                w.bind_tile(tile)
 
     # -- what is the same for all rows -----------------------------------------------------------
     def _early(self) -> set[int]:
@@ -107,27 +117,40 @@ class RowLoop:
             and self._is_plain(stmt.address)
         )
 
-    def _shape(self) -> str:
-        return ", ".join(str(self.w.tile_size(a)) for a in self.w.plan.tiles)
+    def _shape(self, put_together: bool = False) -> str:
+        sizes = [self.w.tile_size(a) for a in self.w.plan.tiles]
+        for k in self._axes() if put_together else ():
+            sizes[k] = 1
+        return ", ".join(map(str, sizes))
+
+    def _axes(self) -> list[int]:
+        """The axes of a tile along rows."""
+        return [k for k, a in enumerate(self.w.plan.tiles) if a.loop in self.loops]
 
     def _begin(self, step: Step) -> None:
         kind = held(self.w.program.by_name[step.stmt.buffer].dtype)
         name = f"c{len(self.sums)}"
         self.sums[id(step)] = name
-        start, _, _ = COMBINED[str(step.stmt.attr("mode"))]
+        start = COMBINED[str(step.stmt.attr("mode"))][0]
         self.w.lines.add(f"{name} = tl.full([{self._shape()}], {start}, {kind})")
 
     def _add(self, step: Step) -> None:
         w, name, (a,) = self.w, self.sums[id(step)], step.stmt.args
         to = w.program.by_name[step.stmt.buffer].dtype
         value = f"tl.broadcast_to({converted(w.name_of(a), w.type_of(a), to)}, [{self._shape()}])"
-        _, form, _ = COMBINED[str(step.stmt.attr("mode"))]
+        start, form, _, _ = COMBINED[str(step.stmt.attr("mode"))]
+        there = w.mask(self.loops)
+        if there != "None":  # rows that do not exist add nothing
+            value = f"tl.where({there}, {value}, {start})"
         w.lines.add(f"{name} = {form.format(a=name, b=value)}")
 
     def _end(self, step: Step) -> None:
         w, stmt = self.w, step.stmt
         at = w.address(stmt.buffer, stmt.address)
-        _, _, store = COMBINED[str(stmt.attr("mode"))]
+        _, _, together, store = COMBINED[str(stmt.attr("mode"))]
+        name = self.sums[id(step)]
+        for k in self._axes():
+            w.lines.add(f"{name} = {together.format(a=name, axis=k)}")
         mask = w.mask(w.loops_of(stmt.address))
-        place = f"tl.broadcast_to({at}, [{self._shape()}])"
-        w.lines.add(f'{store}({place}, {self.sums[id(step)]}, {mask}, sem="relaxed")')
+        place = f"tl.broadcast_to({at}, [{self._shape(put_together=True)}])"
+        w.lines.add(f'{store}({place}, {name}, {mask}, sem="relaxed")')

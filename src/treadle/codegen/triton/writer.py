@@ -116,7 +116,7 @@ class TritonWriter:
         else:
             for a in self.plan.inner:
                 if a.reduces:
-                    self._bind_tile(a)
+                    self.bind_tile(a)
             if rows:
                 RowLoop(self, rows).write()
             else:
@@ -210,9 +210,10 @@ class TritonWriter:
             if k < len(grid) - 1:
                 self.lines.add(f"pid_{k} = {rest} // {count}")
                 rest = f"pid_{k}"
+        in_turn = {a.loop for a in self.plan.outer if a.binding is Binding.SERIAL}
         for a in self.plan.axes:
-            if a.binding is Binding.TILE and not a.reduces:
-                self._bind_tile(a)
+            if a.binding is Binding.TILE and not a.reduces and a.loop not in in_turn:
+                self.bind_tile(a)
 
     def _blocks(self, a: Axis) -> str:
         extent = self.extents[a.loop]
@@ -221,7 +222,7 @@ class TritonWriter:
         text = self.index.write(extent)
         return text if a.size <= 1 else f"tl.cdiv({text}, {a.size})"
 
-    def _bind_tile(self, a: Axis) -> None:
+    def bind_tile(self, a: Axis) -> None:
         """Name the points of a tile along a loop, and the mask of those that exist."""
         name, size = a.loop.name, self.tile_size(a)
         spread = f"tl.arange(0, {size}){self._spread(a)}"
@@ -324,7 +325,7 @@ class TritonWriter:
                 self.lines.add(f"{name} = tl.full([], 0, tl.int32) + {name}_i")
         for a in self.plan.inner:
             if a.reduces and a.binding is Binding.TILE:
-                self._bind_tile(a)
+                self.bind_tile(a)
         for step in one.needed:
             if step.op == "reduce":
                 reducer = self.reducers[step.number]
