@@ -105,7 +105,7 @@ def check_graphs() -> int:
 
     import treadle.torch  # noqa: F401
 
-    x, w = torch.randn(33, 64), torch.randn(64, 48)
+    x, w, tall = torch.randn(33, 64), torch.randn(64, 48), torch.randn(1031, 8)
     ids = torch.randint(0, 33, (7,))
     functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         "pointwise": (lambda x: torch.tanh(x) * torch.sigmoid(x) + x.exp().clamp(max=3), (x,)),
@@ -120,6 +120,7 @@ def check_graphs() -> int:
         ),
         "several results": (lambda x: (x.amax(1), x.argmax(1), x.var(1), x.mean()), (x,)),
         "padded": (lambda x: functional.pad(x, (1, 2)), (x,)),
+        "a prime number of rows": (lambda t: (t.sum(0), (t * t).amin(0), t.mean()), (tall,)),
     }
     warnings.filterwarnings("error", message="TOR0")
     for name, (function, given_values) in functions.items():
@@ -225,8 +226,9 @@ def check_mixed(more: bool) -> int:
         y = x.exp() * w
         return y.sum(1), y.amax(0), (y + b).sum(0), (y - y.mean(1, keepdim=True)).sum(0)
 
-    # Of many rows several chunks are made; 585 have three each, which two at a time do not divide.
-    few = {normed: ((128, 37),), scaled: ((585, 16),), reduced: ((528, 16),)}
+    # Of many rows several chunks are made; 585 have three each, which two at a time do not divide,
+    # and of 2113 one is left over.
+    few = {normed: ((128, 37),), scaled: ((585, 16),), reduced: ((528, 16), (2113, 8))}
     others = {normed: ((192, 48),), scaled: ((128, 37), (1040, 16)), reduced: ((585, 48),)}
     shapes = others if more else few
     for function, given_shapes in shapes.items():

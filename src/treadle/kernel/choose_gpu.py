@@ -40,6 +40,8 @@ ONE_BY_ONE = frozenset({"sort", "reduce_part", "bucketize", "inline_asm", "rand"
                         "randint", "assert"})  # fmt: skip
 
 
+IN_CHUNKS = "rows in chunks"
+"""What the shape of rows that add up columns on their way is called."""
 BUSY_PROGRAMS = 528
 """Programs that keep a large device busy: four for each of its 132 cores."""
 
@@ -107,7 +109,7 @@ class _GpuChoice:
         """The steps, and the verdict that explains them."""
         chunks = chunk_loops(self.body)
         if chunks is not None and keeps_rows(self.body):
-            found, shape = list(self._row_chunks(*chunks)), "rows in chunks"
+            found, shape = list(self._row_chunks(*chunks)), IN_CHUNKS
         elif not len(self.body.reduce):
             found, shape = list(self._pointwise()), "pointwise"
         else:

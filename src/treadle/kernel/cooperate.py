@@ -4,28 +4,33 @@
     ->   part[i, c] = sum over r' of x[S*c + r', i]  for each of C chunks of rows
          y[i] = sum over c of part[i, c]
 
-A device with many cores stays idle where there are few results. Chunks are of one size, so that no
-point needs a mask; what is stored along the way is stored by the chunk it belongs to.
+A device with many cores stays idle where there are few results. Chunks are of one size where a loop
+can be cut so; what is stored along the way is stored by the chunk it belongs to. A loop that no
+useful number divides (8191 rows) is cut all the same if nothing is stored along the way: the last
+chunk adds nothing where its rows are over.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from treadle.index import Domain, Expr, Symbol, hint, loop, substitute
+from treadle.index import Domain, Expr, Symbol, as_expr, hint, loop, substitute
 from treadle.index.expr import mul
-from treadle.ir.body import Body, Stmt
+from treadle.ir.body import Body, Literal, Stmt
 from treadle.ir.change import map_indices, with_loops
 from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType, Layout
-from treadle.ir.typing import ValueType
+from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.renest import Renested, Renesting, TopStatement
 
 SHORTEST_CHUNK = 32
 PUT_TOGETHER = frozenset({"sum", "prod", "max", "min", "dot", "any", "all", "welford"})
 """Reductions that can be made of the results of chunks."""
+NOTHING = {"sum": 0.0, "dot": 0.0, "max": -math.inf, "min": math.inf}
+"""What adds nothing to reductions of floats."""
 NEVER_CUT = ("reduce_part", "scan", "sort")
 
 
@@ -42,7 +47,10 @@ def cooperate(
     if any(at.stmt.op in NEVER_CUT for at in body.walk()):
         return None
     most, points = -(-wanted // max(programs, 1)), hint(body.reduce.numel)
-    found = {v: _chunks(n.value, points // max(hint(n), 1), most) for v, n in body.reduce.items()}
+    masks = _may_mask(body, program)
+    found = {
+        v: _chunks(n.value, points // max(hint(n), 1), most, masks) for v, n in body.reduce.items()
+    }
     r = max(body.reduce.vars, key=lambda v: found[v])  # of loops that do as well the outermost
     chunks = found[r]
     if chunks < 2:
@@ -58,20 +66,52 @@ def shares_out(body: Body, columns: int, wanted: int) -> bool:
     kinds = [str(at.stmt.attr("kind")) for at in body.walk() if at.stmt.op == "reduce"]
     if not kinds or any(at.stmt.op in NEVER_CUT for at in body.walk()):
         return False
-    chunks = _chunks(body.reduce.numel.value, 1, wanted)
+    chunks = _chunks(body.reduce.numel.value, 1, wanted, masks=False)
     programs = max(hint(body.domain.numel) // columns, 1) * chunks
     return 2 * programs > wanted and all(kind in PUT_TOGETHER for kind in kinds)
 
 
-def _chunks(extent: int | None, rest: int, most: int) -> int:
-    """How many chunks of one size a loop is cut into; each of its steps has `rest` points."""
+def _chunks(extent: int | None, rest: int, most: int, masks: bool) -> int:
+    """How many chunks a loop is cut into; each of its steps has `rest` points.
+
+    Chunks of one size, if there are at least half as many as could be; else of two, if `masks`.
+    """
     if extent is None:
         return 1
-    longest = extent * max(rest, 1) // SHORTEST_CHUNK
-    count = 1
-    while 2 * count <= min(most, longest) and extent % (2 * count) == 0:
-        count *= 2
-    return count
+    limit = min(most, extent * max(rest, 1) // SHORTEST_CHUNK, extent)
+    even = next((n for n in range(limit, 1, -1) if extent % n == 0), 1)
+    if not masks or 2 * even >= limit:
+        return even
+    size = -(-extent // limit)
+    if rest == 1:  # whole tiles of rows
+        size = -(-size // SHORTEST_CHUNK) * SHORTEST_CHUNK
+    return -(-extent // size)
+
+
+def _size(extent: int, chunks: int) -> int:
+    """The size of a chunk: whole tiles of rows if there are as many chunks of that size."""
+    size = -(-extent // chunks)
+    whole = -(-size // SHORTEST_CHUNK) * SHORTEST_CHUNK
+    return whole if extent % chunks and -(-extent // whole) == chunks else size
+
+
+def _may_mask(body: Body, program: Program) -> bool:
+    """Whether points that do not exist may be walked: all that is done with them can be undone."""
+    inner = frozenset(body.reduce.vars)
+    if any(not index.free.isdisjoint(inner) for _, index, _, _ in body.stores()):
+        return False
+    types = infer_types(body, program.by_name)
+    for at in body.walk():
+        stmt = at.stmt
+        if stmt.region or stmt.op in ("indirect", "assert", "inline_asm"):
+            return False
+        if stmt.op == "reduce":
+            assert at.number is not None, "a reduction has a value"
+            made = types[at.number]
+            is_float = isinstance(made, DType) and made.is_float
+            if not is_float or str(stmt.attr("kind")) not in NOTHING:
+                return False
+    return True
 
 
 def _names(nest: Nest, r: Symbol) -> tuple[Symbol, Symbol]:
@@ -92,12 +132,40 @@ def _in_chunks(nest: Nest, r: Symbol, chunks: int) -> Nest:
     items = list(nest.body.reduce.items())
     extent = dict(items)[r].value
     assert extent is not None, "a loop that is cut has a known extent"
-    size = extent // chunks
+    size = _size(extent, chunks)
     place = mul(c, size) + inside
     changed = map_indices(nest.body, lambda e: substitute(e, {r: place}))
+    if size * chunks > extent:
+        changed = _within(changed, place, extent)
     rest = [(v, n) for v, n in items if v is not r]
     inner = Domain([(c, chunks), (inside, size), *rest])
     return replace(nest, body=with_loops(changed, nest.body.domain, inner))
+
+
+def _within(body: Body, place: Expr, extent: int) -> Body:
+    """The body, which reads and adds nothing where `place` is not below `extent`."""
+    writer = Rewriter()
+    at = writer.emit(Stmt("index", (), (place, DType.I64)))
+    end = writer.emit(Stmt("index", (), (as_expr(extent), DType.I64)))
+    exists = writer.emit(Stmt("lt", (at, end)))
+
+    def only_there(other: float, write: Callable[[], int]) -> int:
+        def region() -> None:
+            writer.emit(Stmt("yield", (write(),)))
+
+        return writer.emit_with_region(Stmt("masked", (exists,), (Literal(other),)), region)
+
+    def instead(writer: Rewriter, stmt: Stmt) -> int | None:
+        if stmt.op == "load" and not stmt.address.free.isdisjoint(place.free):
+            return only_there(0.0, lambda: writer.emit(stmt))
+        if stmt.op == "reduce":
+            other = NOTHING[str(stmt.attr("kind"))]
+            args = tuple([only_there(other, lambda a=a: a) for a in stmt.args])  # type: ignore[misc]
+            return writer.emit(Stmt("reduce", args, stmt.attrs))
+        return None
+
+    BodySource(writer, instead=instead).take(body.stmts)
+    return replace(body, stmts=writer.stmts)
 
 
 class _Cooperating(Renesting):

@@ -8,7 +8,8 @@
          t[j] = 2 * sum over c of p[c, j]          for j
 
 Programs that run side by side would otherwise wait for each other at every element. Within a chunk
-rows follow each other, so that its sums can stay in registers until the end (`choose_gpu`).
+rows follow each other, so that its sums can stay in registers until the end (`choose_gpu`). Rows
+that are left over where no useful number divides them come after, one for each chunk.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ PROGRAMS = 264
 FEWEST_CHUNKS = 64
 MOST_ROWS = 512
 """Rows that a chunk adds up in f32 before others are added to them."""
+ROWS_TO_SPARE = 8
+"""Rows of a chunk beside which one more is little."""
 KINDS = {mode: kind for kind, mode in MODES.items()}
 
 
 class RowChunks(NamedTuple):
-    """The three nests in chunks, and the buffers of what chunks sum up."""
+    """The nests in chunks, and the buffers of what chunks sum up."""
 
-    nests: tuple[Nest, Nest, Nest]
+    nests: tuple[Nest, ...]
+    """What begins the sums, walks the rows, walks what rows are left, and ends the sums."""
     buffers: tuple[Buffer, ...]
 
 
@@ -88,7 +92,7 @@ def chunk_loops(body: Body) -> tuple[list[Symbol], list[Symbol]] | None:
 
 
 def _count(body: Body) -> int | None:
-    """How many chunks the outermost loop is cut into; None if it cannot be cut evenly."""
+    """How many chunks the outermost loop is cut into; None if there are not enough rows."""
     if not len(body.domain) or not len(body.reduce):
         return None
     rows = next(n.value for _, n in body.domain.items())
@@ -97,10 +101,11 @@ def _count(body: Body) -> int | None:
     fewest = max(FEWEST_CHUNKS, -(-rows // MOST_ROWS))
     divisors = [n for n in range(1, min(rows, max(PROGRAMS, 2 * fewest)) + 1) if rows % n == 0]
     fitting = [n for n in divisors if n >= fewest]
-    if not fitting:
-        return None
     few = [n for n in fitting if n <= PROGRAMS]
-    return max(few) if few else min(fitting)
+    if fitting:
+        return max(few) if few else min(fitting)
+    # Some rows are left over then: fewer than there are chunks.
+    return max(PROGRAMS, fewest) if rows >= ROWS_TO_SPARE * max(PROGRAMS, fewest) else None
 
 
 class _Chunking:
@@ -109,7 +114,7 @@ class _Chunking:
     def __init__(
         self, program: Program, sums: Mapping[str, str], count: int, name: Callable[[], str]
     ) -> None:
-        self.sums, self.count, self.chunk = sums, count, loop("c_rows")
+        self.sums, self.count, self.chunk, self.name = sums, count, loop("c_rows"), name
         self.parts: dict[str, Buffer] = {}
         self.whole: dict[str, Buffer] = {}
         for buffer in sums:
@@ -126,12 +131,12 @@ class _Chunking:
 
     def nests(self, first: Nest, middle: Nest, last: Nest) -> RowChunks:
         """The nests over partial sums."""
-        bodies = self._first(first.body), self._middle(middle.body), self._last(last.body)
-        one, two, three = [
-            replace(nest, body=body)
-            for nest, body in zip((first, middle, last), bodies, strict=True)
-        ]
-        return RowChunks((one, two, three), tuple(self.parts.values()))
+        walks = [replace(middle, body=self._middle(middle.body))]
+        if (left := self._left_over(middle.body)) is not None:
+            walks.append(replace(middle, name=self.name(), body=left))
+        begun = replace(first, body=self._first(first.body))
+        ended = replace(last, body=self._last(last.body))
+        return RowChunks((begun, *walks, ended), tuple(self.parts.values()))
 
     def _place(self, buffer: str, index: Expr, chunk: Symbol) -> Expr:
         return mul(chunk, self.whole[buffer].storage_numel) + index
@@ -145,15 +150,27 @@ class _Chunking:
 
     def _middle(self, body: Body) -> Body:
         """Chunks, and rows inside them."""
-        (rows, extent), *rest = body.domain.items()
-        assert extent.value is not None, "a loop that is cut has a known extent"
-        size = extent.value // self.count
+        size = self._rows(body) // self.count
+        return self._walk(body, self.count, size, lambda inside: mul(self.chunk, size) + inside)
+
+    def _left_over(self, body: Body) -> Body | None:
+        """Rows that chunks of one size do not have: one for each of some chunks."""
+        done = self._rows(body) // self.count * self.count
+        left = self._rows(body) - done
+        return self._walk(body, left, 1, lambda _: self.chunk + done) if left else None
+
+    def _rows(self, body: Body) -> int:
+        rows = next(n.value for _, n in body.domain.items())
+        assert rows is not None, "a loop that is cut has a known extent"
+        return rows
+
+    def _walk(self, body: Body, chunks: int, size: int, place: Callable[[Symbol], Expr]) -> Body:
+        (rows, _), *rest = body.domain.items()
         inside = loop(f"{rows.name}_in_chunk")
-        place = mul(self.chunk, size) + inside
-        moved = map_indices(body, lambda e: substitute(e, {rows: place}))
+        moved = map_indices(body, lambda e: substitute(e, {rows: place(inside)}))
         writer = Rewriter()
         BodySource(writer, instead=self._into_parts).take(moved.stmts)
-        domain = Domain([(self.chunk, self.count), (inside, size), *rest])
+        domain = Domain([(self.chunk, chunks), (inside, size), *rest])
         return with_loops(replace(moved, stmts=pruned(writer.stmts)), domain, body.reduce)
 
     def _into_parts(self, writer: Rewriter, stmt: Stmt) -> int | None:

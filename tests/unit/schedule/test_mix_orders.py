@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
-from treadle.ir.program import MixOrder, Program
+from treadle.ir.numerics import Numerics
+from treadle.ir.program import Kernel, MixOrder, Nest, Program
 from treadle.ir.spec import verify
 from treadle.ir.text import show_program
 from treadle.lab.cli import main
+from treadle.schedule.passes import KERNELS
 from treadle.schedule.passes.mix_orders import mix_orders
+from treadle.schedule.pipeline import run_pipeline
 from treadle.testing.costs import MACHINES
 
 
@@ -27,14 +31,16 @@ def mixed(program: Program) -> tuple[Program, list[str]]:
 
 
 def rows_and_columns(
-    rows: int,
+    rows: int | None,
     columns: int,
     kind: str = "sum",
     spread: bool = False,
     chained: bool = False,
     on: str = "cuda:0",
 ) -> Program:
+    """Both sums of a matrix; of `rows` rows, or of as many as there are when it runs."""
     b = ProgramBuilder("p", on)
+    rows = b.size("n", hint=8192) if rows is None else rows
     shape = [rows, columns]
     strides = [shape[1] * 2, 2] if spread else None  # only every second element
     x = b.input("x", "f32", shape, strides=strides) if strides else b.input("x", "f32", shape)
@@ -81,6 +87,17 @@ def test_rows_and_columns_are_read_once() -> None:
     assert bytes_moved(program) - bytes_moved(new) == 8192 * 1024 * 4
 
 
+def test_rows_that_nothing_divides_are_shared_out_all_the_same() -> None:
+    """7 of 8191 rows are left over by 264 chunks of 31."""
+    program = rows_and_columns(8191, 1024)
+    program = replace(program, numerics=Numerics("blocked", reassociation=True))
+    ctx = Ctx(Options(), MACHINES, Journal())
+    (kernel,) = verify(run_pipeline(run_pipeline(program, ctx), ctx, KERNELS)).ops
+    assert isinstance(kernel, Kernel)
+    walks = [m.body.domain.extents for m in kernel.members if isinstance(m, Nest)][1:3]
+    assert [[n.value for n in extents] for extents in walks] == [[264, 31], [7, 1]]
+
+
 @pytest.mark.parametrize(
     "program, code",
     [
@@ -90,7 +107,7 @@ def test_rows_and_columns_are_read_once() -> None:
         (rows_and_columns(8192, 600), "MIX003"),
         (rows_and_columns(65536, 16385), "MIX003"),
         (columns_then_rows(8192, 1024), "MIX004"),
-        (rows_and_columns(8191, 1024), "MIX005"),
+        (rows_and_columns(None, 1024), "MIX005"),
     ],
 )
 def test_what_stays_apart(program: Program, code: str) -> None:

@@ -18,7 +18,13 @@ from treadle.ir.effects import effects
 from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
-from treadle.kernel.choose_gpu import BUSY_PROGRAMS, choose_gpu_steps, keeps_rows, programs_of
+from treadle.kernel.choose_gpu import (
+    BUSY_PROGRAMS,
+    IN_CHUNKS,
+    choose_gpu_steps,
+    keeps_rows,
+    programs_of,
+)
 from treadle.kernel.cooperate import cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.like_choices import LikeChoices
@@ -166,6 +172,8 @@ class _Scheduling:
         programs = programs_of(nest, program)
         # One program has a row that it keeps in no time; columns it would walk step by step.
         _, chosen = choose_gpu_steps(nest, program)
+        if chosen.facts.get("shape") == IN_CHUNKS:
+            return [nest]  # it is shared out by rows
         is_row = chosen.facts.get("shape") == "rows"
         fewest = self.fewest * (ROW_AT_ONCE if is_row else 1)
         made = cooperate(nest, program, name, programs, BUSY_PROGRAMS, fewest)
