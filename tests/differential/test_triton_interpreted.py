@@ -48,10 +48,11 @@ def counts(said: str) -> dict[str, int]:
 
 
 @pytest.mark.torch
-def test_graphs_scans_and_operators_without_a_form_give_eagers_results_and_gradients(
+def test_functions_graphs_scans_and_operators_without_a_form_give_eagers_results(
     tmp_path: Path,
 ) -> None:
-    found = counts(interpreted(tmp_path, "--operators", "--graphs"))
+    found = counts(interpreted(tmp_path, "--operators", "--graphs", "--functions", "20000"))
+    assert found["functions"] >= 10
     assert found["operators"] >= 25
     assert found["graphs"] >= 8
 

@@ -195,6 +195,50 @@ def check_operators() -> int:
     return len(functions)
 
 
+ULPS: dict[str, tuple[str, float]] = {
+    "exp": ("exp", 8),
+    "log": ("log", 4),
+    "log1p": ("log1p", 8),
+    "expm1": ("expm1", 8),
+    "tanh": ("tanh", 8),
+    "erf": ("erf", 8),
+    "sigmoid": ("sigmoid", 8),
+    "sin": ("sin", 8),
+    "cos": ("cos", 8),
+    "sinh": ("sinh", 8),
+    "rsqrt": ("rsqrt", 8),
+}
+"""Functions of torch, and by how many units in the last place kernels may miss them."""
+WIDEST = 20.0
+"""Larger arguments of exponentials multiply the error of an f32 argument by themselves."""
+
+
+def check_functions(count: int) -> int:
+    """Functions at floats of all sizes, against f64; gives how many functions."""
+    import torch
+
+    import treadle.torch  # noqa: F401
+
+    bits = torch.randint(-(2**31), 2**31 - 1, (count,)).to(torch.int32)
+    whole = torch.cat([bits.view(torch.float32), torch.randn(count), torch.randn(count) * 4])
+    odd = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 1e-40])
+    x = torch.cat([whole[whole.abs() < 1e30], odd])
+    for name, (said, most) in ULPS.items():
+        torch._dynamo.reset()
+        given_values = x[(x.abs() < WIDEST) | ~x.isfinite()] if "exp" in name or "h" in name else x
+        function = getattr(torch, said)
+        got = torch.compile(lambda x, f=function: f(x), backend="treadle")(given_values)
+        wanted = function(given_values.double())
+        near = wanted.float()
+        step = (near.abs().nextafter(torch.tensor(torch.inf)) - near.abs()).double()
+        is_normal = near.isfinite() & (near.abs() > 2.0**-126)
+        missed = ((got.double() - wanted).abs() / step)[is_normal].max().item()
+        assert missed <= most, f"{name} is off by {missed} units in the last place"
+        same = got.isnan() == wanted.isnan()
+        assert same.all(), f"{name} of {given_values[~same][:4]} is {got[~same][:4]}"
+    return len(ULPS)
+
+
 def check_mixed(more: bool) -> int:
     """Graphs whose rows and columns go in one walk, or more; gives how many kernels did so."""
     import torch
@@ -276,6 +320,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--functions", type=int, default=0)
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--more-mixed", action="store_true")
@@ -289,6 +334,8 @@ def main() -> None:
         import torch
 
         torch.set_default_device(asked.device)
+    if asked.functions:
+        print("functions", check_functions(asked.functions))
     if asked.operators:
         print("operators", check_operators())
     if asked.programs:

@@ -46,7 +46,10 @@ def jobs_of(args: argparse.Namespace) -> Iterator[Job]:
         yield Job("fuzz", (str(HERE / "torch_fuzzer.py"), *given))
     yield Job(
         "graphs",
-        (str(HERE / "triton_cases.py"), "--graphs", "--mixed", "--operators", "--device", "cuda"),
+        (
+            *(str(HERE / "triton_cases.py"), "--graphs", "--mixed", "--operators"),
+            *("--functions", str(1 << 24), "--device", "cuda"),
+        ),
     )
 
 

@@ -33,10 +33,14 @@ def tr_cosh(x):
     "tr_expm1": '''
 @triton.jit
 def tr_expm1(x):
-    """exp(x) - 1 of f32, rounded once: through f64, near zero by its series."""
-    y = x.to(tl.float64)
-    near = y * (1.0 + y * (0.5 + y * (0.16666666666666666 + y * 0.041666666666666664)))
-    return tl.where(tl.abs(y) < 1e-3, near, tl.exp(y) - 1.0).to(tl.float32)
+    """exp(x) - 1 of f32, 8 ulp: near zero by its series."""
+    p = 2.48015873e-5 * x + 1.98412698e-4
+    p = p * x + 1.38888889e-3
+    p = p * x + 8.33333333e-3
+    p = p * x + 4.16666667e-2
+    p = p * x + 1.66666667e-1
+    p = p * x + 0.5
+    return tl.where(tl.abs(x) < 0.5, p * (x * x) + x, tl.exp(x) - 1.0)
 ''',
     "tr_later_max": '''
 @triton.jit
@@ -55,10 +59,12 @@ def tr_later_min(a, i, b, j):
     "tr_log1p": '''
 @triton.jit
 def tr_log1p(x):
-    """log(1 + x) of f32, rounded once: through f64, near zero by its series."""
-    y = x.to(tl.float64)
-    near = y * (1.0 - y * (0.5 - y * (0.3333333333333333 - y * 0.25)))
-    return tl.where(tl.abs(y) < 1e-3, near, tl.log(1.0 + y)).to(tl.float32)
+    """log(1 + x) of f32, 4 ulp: what the sum loses is added to its logarithm."""
+    u = 1.0 + x
+    lost = x - (u - 1.0)
+    y = tl.log(u)
+    y = tl.where(u - 1.0 == x, y, y + lost / u)  # nothing is lost at -1 and at infinity
+    return tl.where(x == 0, x, y)
 ''',
     "tr_logaddexp": '''
 @triton.jit
