@@ -64,6 +64,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
         forget_detached(joint)
         keep_places_small(joint)
         save_what_was_read(joint)
+        repeat_what_needs_nothing(joint)
         if compat.merges_same_nodes():
             merge_same_nodes(joint.graph)
         if limit is None:
@@ -117,6 +118,40 @@ def save_what_was_read(joint: torch.fx.GraphModule) -> None:
                     looked_at.append(reader)
                 else:
                     reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def repeat_what_needs_nothing(joint: torch.fx.GraphModule) -> None:
+    """Have the backward make indices and masks anew that are made of nothing but their places.
+
+    Kept, they would be memory that says nothing; made where they are used, formulas are found for
+    them (`lowering/index_tables.py`).
+    """
+    from_nothing: set[Any] = set()
+    for node in joint.graph.nodes:
+        if _is_repeatable(node) and all(
+            a in from_nothing or isinstance(a.meta.get("val"), SIZES) for a in node.all_input_nodes
+        ):
+            from_nothing.add(node)
+    chosen = [n for n in from_nothing if not n.meta["val"].is_floating_point()]
+    while chosen:
+        node = chosen.pop()
+        if node in from_nothing:
+            from_nothing.remove(node)
+            compat.have_recomputed(node)
+            chosen += node.all_input_nodes
+
+
+SIZES = (int, torch.SymInt)
+
+
+def _is_repeatable(node: Any) -> bool:
+    """Whether a node makes one tensor, and the same one whenever it is carried out."""
+    target: Any = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
+        return False
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _is_computed(node: Any) -> bool:

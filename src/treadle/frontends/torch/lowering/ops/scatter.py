@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from treadle.frontends.torch.lowering.gathered_sums import Sources, sources_of
 from treadle.frontends.torch.lowering.node import (
     Node,
     broadcast_at,
@@ -83,7 +84,27 @@ def index_put(
     def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
         return how.place(k, at), values.load(k, broadcast_at(values.sizes, at, out))
 
+    if accumulate and c.dtype.is_float and all(n.value != 0 for n in (*out, *self.sizes)):
+        scratch = LoopWriter(c.graph.builder.buffers, out)
+        places = how.place(scratch, scratch.at)
+        found = sources_of(places, scratch.domain.vars, out, self.sizes)
+        if found is not None:
+            return _gathered(c, self, values, out, found)
     return scattered(c, self, out, put, "atomic_add" if accumulate else PLAIN)
+
+
+def _gathered(c: Node, x: Tensor, values: Tensor, out: Index, found: Sequence[Sources]) -> Tensor:
+    """At each place the elements that are put there, added up."""
+    target, wide = c.buffer(), wide_type(c.dtype)
+    several = [as_expr(one.many) for one in found if one.many > 1]
+    with c.loop(x.sizes, several) as k:
+        steps, at = iter(k.along), [as_expr(0)] * len(out)
+        for place, one in zip(k.at, found, strict=True):
+            at[one.loop] = one.point(place, next(steps) if one.many > 1 else as_expr(0))
+        value = values.load(k, broadcast_at(values.sizes, tuple(at), out))
+        total = k.sum(converted(value, wide)) if several else converted(value, wide)
+        k.store(target, k.at, converted(converted(x.load(k, k.at), wide) + total, target.dtype))
+    return in_memory(target)
 
 
 def _where_mask(
