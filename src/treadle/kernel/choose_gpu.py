@@ -30,10 +30,12 @@ SQUARE = 64
 """The side of a tile that is read both ways."""
 LONGEST_KEPT = 16384
 """Elements of a row that is kept in registers."""
+SHORT_TILE = 256
+"""Points of a tile along rows and one loop that need no other loop beside them."""
 BLOCK = 2048
 """Elements of a row that a loop takes at a time."""
-CHUNK_POINTS = 2048
-"""Points of rows that follow each other, at a time: as many rows as that is."""
+SHORT_ROW, LONG_CHUNK_POINTS, CHUNK_POINTS = 512, 4096, 2048
+"""Points of rows that follow each other, at a time: more of short rows, so many rows as that is."""
 COLUMNS, ROWS = 64, 32
 """The tile of a reduction along columns."""
 ONE_BY_ONE = frozenset({"sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
@@ -197,12 +199,16 @@ class _GpuChoice:
             is_kept, size = False, min(SQUARE, self._power(r))
             rows[across] = min(SQUARE // 2, self._power(across))
         elif loops and size < POINTS:
-            x = loops[-1]
-            many = min(self._power(x), max(POINTS // size, 1))
-            while many > 1 and hint(self.body.domain.numel) < many * BUSY_PROGRAMS:
-                many //= 2  # a device that is half idle is not helped by full tiles
-            if many >= 2:
-                rows[x] = many
+            left = max(POINTS // size, 1)
+            while left > 1 and hint(self.body.domain.numel) < left * BUSY_PROGRAMS:
+                left //= 2  # a device that is half idle is not helped by full tiles
+            for x in reversed(loops):
+                many = min(self._power(x), left)
+                if many >= 2:
+                    rows[x] = many
+                left //= max(many, 1)
+                if left < 2 or size * many >= SHORT_TILE:
+                    break
         last = across if across is not None else loops[-1] if loops else None
         steps = list(self._tiled(rows, last=last)) if last is not None else []
         yield from [s for s in steps if isinstance(s, Split)]
@@ -237,7 +243,8 @@ class _GpuChoice:
         """
         (r,) = self.body.reduce.vars
         last = rows[-1]
-        many = min(CHUNK_POINTS // self._power(r), self._power(last) // 2)
+        points = LONG_CHUNK_POINTS if self._power(r) <= SHORT_ROW else CHUNK_POINTS
+        many = min(points // self._power(r), self._power(last) // 2)
         if many >= 2:
             yield Split(last.name, many)
         inside = [f"{last.name}'"] if many >= 2 else []
@@ -247,7 +254,9 @@ class _GpuChoice:
         for name in (*inside, r.name):
             yield Bind(name, Binding.TILE)
         yield Tune("pipeline", 3)
-        yield Tune("warps", max(4, min(16, self._power(r) // 1024)))
+        yield Tune(
+            "warps", max(4, min(16, self._power(r) * max(many, 1) // (512 if many > 1 else 1024)))
+        )
 
     def _columns(self, v: Symbol, r: Symbol) -> Iterator[Step]:
         rows = min(ROWS, self._power(r))

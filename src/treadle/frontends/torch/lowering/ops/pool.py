@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import prod
 from typing import Any, TypeAlias
 
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
@@ -79,6 +80,13 @@ class Window:
             tests.append((reach, "lt", as_expr(self.count)))
         return i, tests
 
+    def common_width(self, with_pad: bool) -> int | None:
+        """How many places the average counts, if it is as many in all windows."""
+        end = (self.out - 1) * self.step - self.pad + self.count
+        limit = self.size + self.pad if with_pad else self.size
+        is_whole = (with_pad or not self.pad) and Facts().less(end - 1, limit)
+        return self.count if is_whole else None
+
     def width(self, k: LoopWriter, i: Expr, with_pad: bool) -> Value:
         """How many places the average counts, as an i64."""
         start = k.index(i * self.step - self.pad)
@@ -123,6 +131,10 @@ class Adaptive:
         """The n-th window that may hold a place of the tensor, and what must hold if it does."""
         i = at * self.out // self.size + n
         return i, [(i, "lt", as_expr(self.out)), (i * self.size // self.out, "le", at)]
+
+    def common_width(self, with_pad: bool) -> int | None:
+        """How many places the average counts, if it is as many in all windows."""
+        return None if self.size % self.out else self.size // self.out
 
     def width(self, k: LoopWriter, i: Expr, with_pad: bool) -> Value:
         """How many places the average counts, as an i64."""
@@ -398,9 +410,12 @@ def _divisor(all_of: Windows, with_pad: bool, override: Any) -> Callable[..., Va
     def divisor(k: LoopWriter, window: Index) -> Value:
         if override is not None:
             return number(k, override, DType.I64)
-        count = number(k, 1, DType.I64)
-        for w, i in zip(all_of, window, strict=True):
-            count = count * w.width(k, i, with_pad)
+        common = [w.common_width(with_pad) for w in all_of]
+        count = number(k, prod([n for n in common if n is not None]), DType.I64)
+        if None not in common:
+            return count
+        for w, i, n in zip(all_of, window, common, strict=True):
+            count = count * w.width(k, i, with_pad) if n is None else count
         return k.maximum(count, number(k, 1, DType.I64))
 
     if override is not None and not isinstance(override, int):
