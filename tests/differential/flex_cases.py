@@ -26,6 +26,7 @@ from treadle.frontends.torch.capture.compile import Settings
 
 U = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Unit roundoffs."""
+VERBOSE: list[str] = []
 U32 = U[torch.float32]
 
 
@@ -286,6 +287,8 @@ def compare(case: Case, device: str) -> list[str]:
     for name, a, b, limit in zip(names, got, exact, limits, strict=False):
         off = (a.double() - b).abs()
         bad = ~((off <= limit) | (a.double() == b))
+        if VERBOSE:
+            print(f"{case.name}: {name} {(off / limit).nan_to_num().max().item():.3g} of its bound")
         if bad.any():
             worst = (off / limit)[bad].max().item()
             wrong.append(f"{name}: {int(bad.sum())} of {bad.numel()} outside, {worst:.3g} times")
@@ -314,9 +317,11 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="also sizes that a device has")
     parser.add_argument("--only", default="", help="cases whose name has this")
     parser.add_argument("--forward", action="store_true", help="no gradients")
+    parser.add_argument("--verbose", action="store_true", help="how much of each bound is used")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     public._validate_device = lambda *given: None  # type: ignore[assignment]
+    VERBOSE.extend(["yes"] if args.verbose else [])
     chosen = cases(args.device) + (large_cases(args.device) if args.large else [])
     failed = 0
     for case in [c for c in chosen if args.only in c.name]:

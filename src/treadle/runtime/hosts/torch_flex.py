@@ -6,15 +6,21 @@ An operator is called with tensors as the plan has them; whatever a kernel canno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from treadle.codegen.triton.flex.backward import (
+    DELTA_TILE,
+    write_delta,
+    write_keys,
+    write_queries,
+)
 from treadle.codegen.triton.flex.forward import write_forward
 from treadle.codegen.triton.flex.spec import FlexKernel, FlexSpec, Tile
-from treadle.codegen.triton.flex.tiles import forward_tile
+from treadle.codegen.triton.flex.tiles import forward_tile, key_tile, query_tile
 from treadle.core.options import Options
 from treadle.runtime.flex_kernels import BoundKernel
 from treadle.runtime.triton_kernels import GpuDevice
@@ -34,9 +40,8 @@ class Lie:
 class Lengths:
     """All that a binding depends on: lengths, strides, the widths of lists, run-time sizes."""
 
-    query: Lie
-    key: Lie
-    value: Lie
+    tensors: tuple[Lie, ...]
+    """Queries, keys, values; backward also what the forward gave, and its gradient."""
     results: tuple[tuple[int, ...], ...]
     """The strides of what is allocated."""
     widths: tuple[int, ...]
@@ -44,14 +49,19 @@ class Lengths:
     sizes: tuple[int, ...]
 
     @property
+    def batches(self) -> int:
+        """How many batches of queries there are."""
+        return self.tensors[0].sizes[0]
+
+    @property
     def q_len(self) -> int:
         """How many queries a head has."""
-        return self.query.sizes[2]
+        return self.tensors[0].sizes[2]
 
     @property
     def kv_len(self) -> int:
         """How many keys a head has."""
-        return self.key.sizes[2]
+        return self.tensors[1].sizes[2]
 
 
 def lie(x: Any) -> Lie:
@@ -87,15 +97,17 @@ def list_widths(lists: Sequence[Any]) -> tuple[int, ...]:
     return (*[int(x.shape[-1]) for x in lists[1::2]], int(lists[0].shape[-1]))
 
 
-def numbers_of(spec: FlexSpec, at: Lengths, tensors: dict[str, Lie]) -> dict[str, int]:
-    """The values of all numbers by the names that kernels have for them."""
+def numbers_of(
+    spec: FlexSpec, at: Lengths, tensors: Mapping[str, Sequence[int]], widths: Sequence[int]
+) -> dict[str, int]:
+    """The values of all numbers by the names that kernels have for them; tensors by strides."""
     found = {"q_len": at.q_len, "kv_len": at.kv_len}
-    for name, one in tensors.items():
+    for name, strides in tensors.items():
         for k, d in enumerate("bhs"):
-            found[f"{name}_{d}"] = one.strides[k]
+            found[f"{name}_{d}"] = strides[k]
     if spec.lists is not None:
         names = ["part_width", *(["full_width"] if spec.lists.has_full else []), "list_rows"]
-        found |= dict(zip(names, at.widths, strict=True))
+        found |= dict(zip(names, widths, strict=True))
     return found | {f"n_{s.name}": n for s, n in zip(spec.sizes, at.sizes, strict=True)}
 
 
@@ -107,9 +119,9 @@ def is_even(spec: FlexSpec, tile: Tile, at: Lengths) -> bool:
     return at.q_len % m == 0 and at.kv_len % n == 0
 
 
-def in_rows(at: Lengths, heads: int, side: int) -> int:
-    """How many programs share out all queries."""
-    return -(-at.q_len // side) * at.query.sizes[0] * heads
+def shared_out(length: int, side: int, heads: int) -> int:
+    """How many programs there are for tiles of some side."""
+    return -(-length // side) * heads
 
 
 class FlexForward:
@@ -132,15 +144,18 @@ class FlexForward:
         tile = self.tile or forward_tile(self.spec, at.q_len)
         return write_forward(self.spec, tile, is_even(self.spec, tile, at), self.wants_top)
 
+    def numbers(self, at: Lengths) -> dict[str, int]:
+        """What its kernel is told of some lengths."""
+        tensors = dict(zip("qkv", [x.strides for x in at.tensors], strict=True))
+        return numbers_of(self.spec, at, {**tensors, "out": at.results[0]}, at.widths)
+
     def bind(self, at: Lengths) -> BoundKernel:
         """What launches it for some lengths; compiled from now on."""
         if at not in self._bound:
             kernel = self.kernel(at)
-            tensors = {"q": at.query, "k": at.key, "v": at.value}
-            tensors["out"] = Lie((), at.results[0])
-            numbers = numbers_of(self.spec, at, tensors)
-            grid = in_rows(at, self.spec.heads, kernel.tile.m)
-            self._bound[at] = BoundKernel(kernel, numbers, grid, self.options, self.device)
+            grid = shared_out(at.q_len, kernel.tile.m, at.batches * self.spec.heads)
+            made = BoundKernel(kernel, self.numbers(at), grid, self.options, self.device)
+            self._bound[at] = made
         return self._bound[at]
 
     def __call__(
@@ -159,17 +174,129 @@ class FlexForward:
         `given` are the tensors that functions read, `lies` their strides, `results` the strides of
         what is allocated.
         """
-        query, key, value = ready(query), ready(key), ready(value)
+        tensors = [ready(x) for x in (query, key, value)]
         lists = [listed(x) for x in lists]
         given = [captured(x, s) for x, s in zip(given, lies, strict=True)]
-        at = Lengths(
-            lie(query), lie(key), lie(value),
-            tuple([tuple(s) for s in results]), list_widths(lists), tuple(sizes),
-        )  # fmt: skip
+        at = Lengths(lies_of(tensors), told(results), list_widths(lists), tuple(sizes))
         shape = (*query.shape[:3], value.shape[3])
         out = torch.empty_strided(shape, at.results[0], dtype=query.dtype, device=query.device)
         lse = torch.empty(shape[:3], dtype=torch.float32, device=query.device)
         top = torch.empty_like(lse) if self.wants_top else None
-        held = [query, key, value, out, lse, *([top] if self.wants_top else []), *lists, *given]
-        self.bind(at).launch([x.data_ptr() for x in held])
+        held = [*tensors, out, lse, *([] if top is None else [top]), *lists, *given]
+        self.bind(at).launch(addresses(held))
         return out, lse, top
+
+
+class FlexBackward:
+    """The backward operator: gradients of queries, keys and values."""
+
+    def __init__(
+        self,
+        spec: FlexSpec,
+        by_keys: FlexSpec,
+        options: Options,
+        device: GpuDevice | None,
+        tiles: tuple[Tile, Tile] | None = None,
+    ) -> None:
+        """`by_keys` has the lists of the walk along queries."""
+        self.spec, self.by_keys, self.options, self.device = spec, by_keys, options, device
+        self.tiles = tiles
+        self._bound: dict[tuple[Lengths, bool], tuple[BoundKernel, BoundKernel, BoundKernel]] = {}
+
+    def kernels(self, at: Lengths, has_lse_slope: bool) -> tuple[FlexKernel, ...]:
+        """The kernels for some lengths: what pulls rows down, queries, keys."""
+        spec, given = (
+            self.spec,
+            self.tiles or (query_tile(self.spec, at.q_len), key_tile(self.spec)),
+        )
+        whole = at.q_len % DELTA_TILE.m == 0
+        return (
+            write_delta(spec, whole, has_lse_slope),
+            write_queries(spec, given[0], is_even(spec, given[0], at)),
+            write_keys(self.by_keys, given[1], is_even(spec, given[1], at)),
+        )
+
+    def numbers(self, at: Lengths) -> tuple[dict[str, int], dict[str, int]]:
+        """What the walks along keys and along queries are told of some lengths."""
+        names = ("q", "k", "v", "out", "slope")
+        tensors = dict(zip(names, [x.strides for x in at.tensors], strict=True))
+        tensors |= dict(zip(("dq", "dk", "dv"), at.results, strict=True))
+        half = len(at.widths) // 2
+        return (
+            numbers_of(self.spec, at, tensors, at.widths[:half]),
+            numbers_of(self.by_keys, at, tensors, at.widths[half:]),
+        )
+
+    def bind(
+        self, at: Lengths, has_lse_slope: bool
+    ) -> tuple[BoundKernel, BoundKernel, BoundKernel]:
+        """What launches the kernels for some lengths; compiled from now on."""
+        found = self._bound.get((at, has_lse_slope))
+        if found is None:
+            delta, queries, keys = self.kernels(at, has_lse_slope)
+            along_keys, along_queries = self.numbers(at)
+            heads = at.batches * self.spec.heads
+            kv_heads = heads // self.spec.group
+            rest = (self.options, self.device)
+            found = (
+                BoundKernel(delta, along_keys, shared_out(at.q_len, delta.tile.m, heads), *rest),
+                BoundKernel(
+                    queries, along_keys, shared_out(at.q_len, queries.tile.m, heads), *rest
+                ),
+                BoundKernel(
+                    keys, along_queries, shared_out(at.kv_len, keys.tile.n, kv_heads), *rest
+                ),
+            )
+            self._bound[at, has_lse_slope] = found
+        return found
+
+    def __call__(
+        self,
+        tensors: Sequence[Any],
+        sums: Sequence[Any],
+        lists: Sequence[Any],
+        by_keys: Sequence[Any],
+        given: Sequence[Any],
+        lies: Sequence[Sequence[int]],
+        sizes: Sequence[int],
+        results: Sequence[Sequence[int]],
+    ) -> tuple[Any, Any, Any]:
+        """Gradients, of queries, keys, values, `out` and its gradient.
+
+        `sums` are the logarithms of the forward's sums and the gradient of these, either gradient
+        may be None; the rest is as in the forward.
+        """
+        query, key, value, out, slope = tensors
+        slope = torch.zeros_like(out) if slope is None else slope
+        tensors = [ready(x) for x in (query, key, value, out, slope)]
+        rows = [listed(x) for x in sums if x is not None]
+        lists, by_keys = [listed(x) for x in lists], [listed(x) for x in by_keys]
+        given = [captured(x, s) for x, s in zip(given, lies, strict=True)]
+        widths = (*list_widths(lists), *list_widths(by_keys))
+        at = Lengths(lies_of(tensors), told(results), widths, tuple(sizes))
+        made = [
+            torch.empty_strided(x.shape, s, dtype=x.dtype, device=x.device)
+            for x, s in zip((query, key, value), at.results, strict=True)
+        ]
+        delta = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+        pull, queries, keys = self.bind(at, len(rows) == 2)
+        pull.launch(addresses([*tensors[3:], delta, *rows[1:]]))
+        q, k, v, _, slopes = tensors
+        queries.launch(addresses([q, k, v, slopes, made[0], rows[0], delta, *lists, *given]))
+        keys.launch(addresses([q, k, v, slopes, *made[1:], rows[0], delta, *by_keys, *given]))
+        return made[0], made[1], made[2]
+
+
+def addresses(tensors: Sequence[Any]) -> list[int]:
+    """Where tensors lie."""
+    return [x.data_ptr() for x in tensors]
+
+
+def lies_of(tensors: Sequence[Any]) -> tuple[Lie, ...]:
+    """How tensors lie."""
+    return tuple([lie(x) for x in tensors])
+
+
+def told(strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Strides as they are remembered."""
+    return tuple([tuple(s) for s in strides])

@@ -39,7 +39,7 @@ def write_forward(spec: FlexSpec, tile: Tile, is_even: bool, wants_top: bool) ->
     return w.finish("flex_forward", "Attention of a tile of queries to all keys.")
 
 
-def begin_rows(w: FlexWriter) -> None:
+def begin_rows(w: FlexWriter, of_lists: bool = True) -> None:
     """Which queries a program has, and the row of the lists that speaks of them."""
     spec, tile = w.spec, w.tile
     w.add(
@@ -55,7 +55,7 @@ def begin_rows(w: FlexWriter) -> None:
         f"cols = tl.arange(0, {tile.n})",
         f"m = {'at' if w.is_even else 'tl.minimum(at, q_len - 1)'}[:, None]",
     )
-    if spec.lists is not None:
+    if of_lists and spec.lists is not None:
         w.add(f"listed = {w.list_row(f'begin // {spec.lists.block_q}')}")
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from treadle.codegen.triton.flex.spec import CAPTURED, SCORE, FlexSpec, Lists
+from treadle.codegen.triton.flex.spec import CAPTURED, GRAD, SCORE, FlexSpec, Lists
 from treadle.codegen.triton.flex.tiles import why_no_tile
 from treadle.core.options import Options
 from treadle.frontends.torch.lowering.calls import Holes, add_call, describe, target_name, template
@@ -28,7 +28,7 @@ from treadle.frontends.torch.lowering.promotion import known_type
 from treadle.frontends.torch.lowering.values import Index, Lazy, NotLowered, Realised
 from treadle.index import Expr, as_expr, hint
 from treadle.ir.types import DType
-from treadle.runtime.hosts.torch_flex import FlexForward, Lengths, Lie
+from treadle.runtime.hosts.torch_flex import FlexBackward, FlexForward, Lengths, Lie
 from treadle.runtime.library_calls import LibraryCall
 from treadle.runtime.triton_kernels import GpuDevice
 
@@ -63,9 +63,8 @@ def add_flex(graph: GraphLowering, node: Any) -> Any:
             raise NotLowered("no lowering")
         if graph.flex.refusal is not None:
             raise NotLowered(graph.flex.refusal)
-        if str(node.target) != "flex_attention":
-            raise NotLowered("no lowering")
-        return _Forward(graph, node, graph.flex).add()
+        kind = _Forward if str(node.target) == OPERATORS[0] else _Backward
+        return kind(graph, node, graph.flex).add()
     except NotLowered as e:
         graph.out.fallbacks.append((str(node.target), e.reason))
         return add_call(graph, node)
@@ -275,29 +274,74 @@ class _Forward(FlexNode):
         strides = [list(self.strides(0))]
         args = (*node.args[:3], listed, *self.rest(spec), strides)
         found = self.add_template(function, args, wanted)
-        likely = likely_lengths(self, spec, listed, strides)
+        tensors = [self.query, self.key, self.value]
+        likely = likely_lengths(self, spec, tensors, [listed], strides)
         if likely is not None and self.kernels.device is not None:
             function.bind(likely)
         return tuple(found)
 
 
+class _Backward(FlexNode):
+    """The backward operator."""
+
+    mask_at, scale_at, captured_at = 9, 10, 12
+
+    def add(self) -> tuple[Any, ...]:
+        """The values of its results."""
+        node = self.node
+        if self._is_one_batch():
+            raise NotLowered("gradients of keys that several batches look at")
+        lists, listed = self.lists(2)
+        turned, by_keys = self.lists(6)
+        score, mask = self.score_and_mask(node.args[7])
+        joint = None if score.is_score else self._joint(node.args[8])
+        spec = self.spec(lists, score, mask, joint)
+        kernels = self.kernels
+        function = FlexBackward(spec, replace(spec, lists=turned), kernels.options, kernels.device)
+        strides = [list(self.strides(k)) for k in range(3)]
+        q, k, v, out, lse, slope, lse_slope = node.args[:7]
+        tensors, sums = [q, k, v, out, slope], [lse, lse_slope]
+        args = (tensors, sums, listed, by_keys, *self.rest(spec), strides)
+        found = self.add_template(function, args, self.wanted(3))
+        lies = [self.tensor(x) for x in (q, k, v, out, out if slope is None else slope)]
+        likely = likely_lengths(self, spec, lies, [listed, by_keys], strides)
+        if likely is not None and kernels.device is not None:
+            function.bind(likely, lse_slope is not None)
+        return (*found[:3], (None,) * len(node.args[12]))
+
+    def _joint(self, arg: Any) -> Any:
+        """The gradient of a score as a body; nothing else may have one."""
+        gm = self.function(arg)
+        (output,) = [n for n in gm.graph.nodes if n.op == "output"]
+        if any(x is not None for x in output.args[0][1:]):
+            raise NotLowered("a captured tensor has a gradient")
+        given = Given((SCORE, *COORDINATES, GRAD), self.of_score, self.extents)
+        found = lower_points(self.graph, gm, given, DType.F32)
+        if found is None:
+            raise NotLowered("its function does not look at the score")
+        return found
+
+
 def likely_lengths(
-    node: FlexNode, spec: FlexSpec, listed: Sequence[Any], results: Sequence[Sequence[Expr]]
+    node: FlexNode,
+    spec: FlexSpec,
+    tensors: Sequence[Realised],
+    lists: Sequence[Sequence[Any]],
+    results: Sequence[Sequence[Expr]],
 ) -> Lengths | None:
     """What the first run will most likely see: kernels for it are compiled from now on."""
 
     def numbers(several: Sequence[Any]) -> tuple[int, ...]:
         return tuple([hint(as_expr(n)) or 0 for n in several])
 
-    ways = [
-        Lie(numbers(x.sizes), numbers(x.layout.strides)) for x in (node.query, node.key, node.value)
-    ]
+    ways = [Lie(numbers(x.sizes), numbers(x.layout.strides)) for x in tensors]
     if any(way.strides[3] != 1 for way in ways):
         return None
-    widths: list[Any] = [node.tensor(x).sizes[-1] for x in listed[1::2]]
-    widths += [node.tensor(x).sizes[-1] for x in listed[:1]]
+    widths: list[Any] = []
+    for several in lists:
+        widths += [node.tensor(x).sizes[-1] for x in (*several[1::2], *several[:1])]
     strides = tuple([numbers(s) for s in results])
-    return Lengths(ways[0], ways[1], ways[2], strides, numbers(widths), numbers(spec.sizes))
+    return Lengths(tuple(ways), strides, numbers(widths), numbers(spec.sizes))
 
 
 def f32_products() -> str:
