@@ -17,10 +17,12 @@ pytestmark = [
 SCRIPT = Path(__file__).with_name("flex_cases.py")
 
 
-def test_functions_masks_and_lengths_give_eagers_results_or_a_reason(tmp_path: Path) -> None:
+def test_functions_masks_and_lengths_give_eagers_results_and_gradients_or_a_reason(
+    tmp_path: Path,
+) -> None:
     own = {"TRITON_INTERPRET": "1", "TREADLE_CODE": "triton", "TREADLE_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--forward"],
+        [sys.executable, str(SCRIPT)],
         capture_output=True,
         text=True,
         env={**os.environ, **own},

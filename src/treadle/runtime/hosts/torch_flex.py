@@ -132,11 +132,13 @@ class FlexForward:
         spec: FlexSpec,
         options: Options,
         device: GpuDevice | None,
-        wants_top: bool,
+        wanted: Sequence[int],
         tile: Tile | None = None,
     ) -> None:
+        """`wanted`: the results that somebody reads, by position."""
         self.spec, self.options, self.device = spec, options, device
-        self.wants_top, self.tile = wants_top, tile
+        self.wanted, self.tile = tuple(wanted), tile
+        self.wants_top = 2 in self.wanted
         self._bound: dict[Lengths, BoundKernel] = {}
 
     def kernel(self, at: Lengths) -> FlexKernel:
@@ -174,17 +176,33 @@ class FlexForward:
         `given` are the tensors that functions read, `lies` their strides, `results` the strides of
         what is allocated.
         """
+        made = {k: fresh_result(k, query, value, results) for k in self.wanted}
+        rest = (lists, given, lies, sizes, results)
+        self.into(query, key, value, *rest, out=list(made.values()))
+        return made.get(0), made.get(1), made.get(2)
+
+    def into(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        lists: Sequence[Any],
+        given: Sequence[Any],
+        lies: Sequence[Sequence[int]],
+        sizes: Sequence[int],
+        results: Sequence[Sequence[int]],
+        *,
+        out: Sequence[Any],
+    ) -> None:
+        """The same into memory that is given, that of the wanted results."""
         tensors = [ready(x) for x in (query, key, value)]
         lists = [listed(x) for x in lists]
         given = [captured(x, s) for x, s in zip(given, lies, strict=True)]
         at = Lengths(lies_of(tensors), told(results), list_widths(lists), tuple(sizes))
-        shape = (*query.shape[:3], value.shape[3])
-        out = torch.empty_strided(shape, at.results[0], dtype=query.dtype, device=query.device)
-        lse = torch.empty(shape[:3], dtype=torch.float32, device=query.device)
-        top = torch.empty_like(lse) if self.wants_top else None
-        held = [*tensors, out, lse, *([] if top is None else [top]), *lists, *given]
-        self.bind(at).launch(addresses(held))
-        return out, lse, top
+        made = dict(zip(self.wanted, out, strict=True))
+        written = (0, 1, 2) if self.wants_top else (0, 1)
+        held = [made[k] if k in made else fresh_result(k, query, value, results) for k in written]
+        self.bind(at).launch(addresses([*tensors, *held, *lists, *given]))
 
 
 class FlexBackward:
@@ -266,25 +284,49 @@ class FlexBackward:
         `sums` are the logarithms of the forward's sums and the gradient of these, either gradient
         may be None; the rest is as in the forward.
         """
-        query, key, value, out, slope = tensors
-        slope = torch.zeros_like(out) if slope is None else slope
-        tensors = [ready(x) for x in (query, key, value, out, slope)]
+        made = [
+            torch.empty_strided(x.shape, s, dtype=x.dtype, device=x.device)
+            for x, s in zip(tensors[:3], told(results), strict=True)
+        ]
+        self.into(tensors, sums, lists, by_keys, given, lies, sizes, results, out=made)
+        return made[0], made[1], made[2]
+
+    def into(
+        self,
+        tensors: Sequence[Any],
+        sums: Sequence[Any],
+        lists: Sequence[Any],
+        by_keys: Sequence[Any],
+        given: Sequence[Any],
+        lies: Sequence[Sequence[int]],
+        sizes: Sequence[int],
+        results: Sequence[Sequence[int]],
+        *,
+        out: Sequence[Any],
+    ) -> None:
+        """The same into memory that is given."""
+        query, key, value, seen, slope = tensors
+        slope = torch.zeros_like(seen) if slope is None else slope
+        tensors = [ready(x) for x in (query, key, value, seen, slope)]
         rows = [listed(x) for x in sums if x is not None]
         lists, by_keys = [listed(x) for x in lists], [listed(x) for x in by_keys]
         given = [captured(x, s) for x, s in zip(given, lies, strict=True)]
         widths = (*list_widths(lists), *list_widths(by_keys))
         at = Lengths(lies_of(tensors), told(results), widths, tuple(sizes))
-        made = [
-            torch.empty_strided(x.shape, s, dtype=x.dtype, device=x.device)
-            for x, s in zip((query, key, value), at.results, strict=True)
-        ]
         delta = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
         pull, queries, keys = self.bind(at, len(rows) == 2)
         pull.launch(addresses([*tensors[3:], delta, *rows[1:]]))
         q, k, v, _, slopes = tensors
-        queries.launch(addresses([q, k, v, slopes, made[0], rows[0], delta, *lists, *given]))
-        keys.launch(addresses([q, k, v, slopes, *made[1:], rows[0], delta, *by_keys, *given]))
-        return made[0], made[1], made[2]
+        queries.launch(addresses([q, k, v, slopes, out[0], rows[0], delta, *lists, *given]))
+        keys.launch(addresses([q, k, v, slopes, *out[1:], rows[0], delta, *by_keys, *given]))
+
+
+def fresh_result(position: int, query: Any, value: Any, results: Sequence[Sequence[int]]) -> Any:
+    """Memory for a result of the forward."""
+    shape = (*query.shape[:3], value.shape[3])
+    if position == 0:
+        return torch.empty_strided(shape, results[0], dtype=query.dtype, device=query.device)
+    return torch.empty(shape[:3], dtype=torch.float32, device=query.device)
 
 
 def addresses(tensors: Sequence[Any]) -> list[int]:

@@ -13,10 +13,10 @@ from treadle.ir.types import DType
 
 HALF_FORWARD = {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 8, 3), 256: Tile(128, 64, 8, 2)}
 WIDE_FORWARD = {64: Tile(32, 32, 4, 2), 128: Tile(16, 32, 4, 2), 256: Tile(16, 16, 4, 1)}
-HALF_QUERIES = {64: Tile(128, 64, 8, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 4, 2)}
-WIDE_QUERIES = {64: Tile(32, 32, 4, 2), 128: Tile(32, 16, 4, 1), 256: Tile(16, 16, 4, 1)}
-HALF_KEYS = {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 4, 2)}
-WIDE_KEYS = {64: Tile(32, 32, 4, 2), 128: Tile(16, 32, 4, 1), 256: Tile(16, 16, 4, 1)}
+HALF_QUERIES = {64: Tile(128, 64, 8, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 8, 2)}
+WIDE_QUERIES = {64: Tile(32, 32, 4, 2), 128: Tile(32, 16, 4, 1), 256: Tile(16, 16, 8, 1)}
+HALF_KEYS = {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 3), 256: Tile(32, 64, 8, 2)}
+WIDE_KEYS = {64: Tile(32, 32, 8, 1), 128: Tile(16, 32, 8, 1), 256: Tile(16, 16, 8, 1)}
 """Forward; backward for queries, walking keys; backward for keys, walking queries."""
 
 
@@ -48,8 +48,8 @@ def fitted(tile: Tile, spec: FlexSpec, q_len: int | None) -> Tile:
         m = min(m, max(power_of_two(q_len), LEAST))
     if spec.lists is not None:
         m, n = _dividing(m, spec.lists.block_q), _dividing(n, spec.lists.block_kv)
-    warps = min(tile.warps, max(m // LEAST, 4))
-    return Tile(m, n, warps, tile.stages)
+    is_half = 2 * m * n <= tile.m * tile.n
+    return Tile(m, n, 4 if is_half else tile.warps, tile.stages)
 
 
 def _dividing(side: int, block: int) -> int:

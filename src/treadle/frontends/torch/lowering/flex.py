@@ -218,6 +218,7 @@ class FlexNode:
         graph, node, holes = self.graph, self.node, self.holes
         filled = template(graph, args, holes)
         call = LibraryCall(function, filled, {}, is_single=False)
+        call.into, call.into_any = function.into, True
         values: list[Any] = [None] * len(node.meta["val"])
         writes = []
         for position in wanted:
@@ -270,7 +271,7 @@ class _Forward(FlexNode):
         wanted = self.wanted(count)
         if not wanted:
             raise NotLowered("nobody reads what it gives")
-        function = FlexForward(spec, self.kernels.options, self.kernels.device, 2 in wanted)
+        function = FlexForward(spec, self.kernels.options, self.kernels.device, wanted)
         strides = [list(self.strides(0))]
         args = (*node.args[:3], listed, *self.rest(spec), strides)
         found = self.add_template(function, args, wanted)
@@ -302,7 +303,7 @@ class _Backward(FlexNode):
         q, k, v, out, lse, slope, lse_slope = node.args[:7]
         tensors, sums = [q, k, v, out, slope], [lse, lse_slope]
         args = (tensors, sums, listed, by_keys, *self.rest(spec), strides)
-        found = self.add_template(function, args, self.wanted(3))
+        found = self.add_template(function, args, range(3))
         lies = [self.tensor(x) for x in (q, k, v, out, out if slope is None else slope)]
         likely = likely_lengths(self, spec, lies, [listed, by_keys], strides)
         if likely is not None and kernels.device is not None:
