@@ -116,6 +116,12 @@ def looked_up_twice(device: str, keys: int) -> Callable[..., Any]:
     return lambda score, b, h, q, k: score + value[place[k]]
 
 
+def column_of_a_table(device: str, heads: int, queries: int) -> Callable[..., Any]:
+    table = torch.randn(2, heads, queries, 5, device=device)
+    warmth = torch.tensor(0.75, device=device)
+    return lambda score, b, h, q, k: score * warmth + table[1, h, q, 3]
+
+
 def learned(device: str, heads: int) -> Callable[..., Any]:
     weight = torch.randn(heads, device=device, requires_grad=True)
     return lambda score, b, h, q, k: score * weight[h]
@@ -139,6 +145,7 @@ def cases(device: str) -> list[Case]:
         Case("distances", change=table_of_distances(device, 77, 51), queries=77, keys=51),
         Case("bias", change=biased(device, 2, 64, 80), queries=64, gradients=True),
         Case("looked up twice", change=looked_up_twice(device, 80)),
+        Case("a column of a table", change=column_of_a_table(device, 2, 80), gradients=True),
         Case("one query", queries=1, change=relative),
         Case("groups", counts=causal, heads=6, kv_heads=2, batch=2, transposed=True),
         Case("masks per head", counts=lambda b, h, q, k: q + h * 16 >= k, per_head=True,
@@ -147,7 +154,9 @@ def cases(device: str) -> list[Case]:
         Case("small blocks", counts=causal, block=16, queries=48, keys=48, gradients=True),
         Case("negative scale", counts=causal, scale=-0.3),
         Case("half", counts=causal, change=softcap, dtype=half, dim=32, gradients=True),
-        Case("open lengths", counts=None, change=relative, dynamic=True),
+        Case("open lengths", change=relative, queries=77, dynamic=True, gradients=True),
+        Case("open lengths and documents", counts=documents(device, 90), queries=77, keys=77,
+             dynamic=True, gradients=True),
         Case("f64", dtype=torch.float64, refused="tensors of f64"),
         Case("an operation without a form", change=sorted_score, refused="zeta"),
         Case("blocks of 24", counts=causal, block=24, queries=48, keys=48, refused="blocks of 24"),

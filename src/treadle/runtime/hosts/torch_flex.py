@@ -94,6 +94,9 @@ def list_widths(lists: Sequence[Any]) -> tuple[int, ...]:
     """The numbers that kernels are told about lists (count, blocks, count, blocks)."""
     if not lists:
         return ()
+    rows = {x.shape[:3] for x in lists}
+    if len(rows) != 1:
+        raise ValueError(f"lists of the blocks of a mask differ in their rows: {sorted(rows)}")
     return (*[int(x.shape[-1]) for x in lists[1::2]], int(lists[0].shape[-1]))
 
 
@@ -109,6 +112,12 @@ def numbers_of(
         names = ["part_width", *(["full_width"] if spec.lists.has_full else []), "list_rows"]
         found |= dict(zip(names, widths, strict=True))
     return found | {f"n_{s.name}": n for s, n in zip(spec.sizes, at.sizes, strict=True)}
+
+
+def check_lists(rows: int, block: int, length: int) -> None:
+    """A ValueError if a mask is shorter than what it masks."""
+    if rows * block < length:
+        raise ValueError(f"a mask of {rows} blocks of {block} is too short for {length} places")
 
 
 def is_even(spec: FlexSpec, tile: Tile, at: Lengths) -> bool:
@@ -154,6 +163,8 @@ class FlexForward:
     def bind(self, at: Lengths) -> BoundKernel:
         """What launches it for some lengths; compiled from now on."""
         if at not in self._bound:
+            if self.spec.lists is not None:
+                check_lists(at.widths[-1], self.spec.lists.block_q, at.q_len)
             kernel = self.kernel(at)
             grid = shared_out(at.q_len, kernel.tile.m, at.batches * self.spec.heads)
             made = BoundKernel(kernel, self.numbers(at), grid, self.options, self.device)
@@ -251,6 +262,10 @@ class FlexBackward:
         """What launches the kernels for some lengths; compiled from now on."""
         found = self._bound.get((at, has_lse_slope))
         if found is None:
+            if self.spec.lists is not None:
+                half, lists = len(at.widths) // 2, self.spec.lists
+                check_lists(at.widths[half - 1], lists.block_q, at.q_len)
+                check_lists(at.widths[-1], lists.block_kv, at.kv_len)
             delta, queries, keys = self.kernels(at, has_lse_slope)
             along_keys, along_queries = self.numbers(at)
             heads = at.batches * self.spec.heads

@@ -201,7 +201,7 @@ class FlexWriter:
         for kind in ("part", "full") if lists.has_full else ("part",):
             self.add(f"count = tl.load({kind}_count + listed)")
             self.add(f"blocks_at = {kind}_block + listed.to(tl.int64) * {kind}_width")
-            self.add("block = tl.load(blocks_at)")
+            self.add("block = tl.load(blocks_at, count > 0, other=0)")
             with self.inside(
                 f"for i in tl.range(0, count * {times}, num_stages={self.tile.stages}):"
             ):

@@ -66,8 +66,12 @@ def add_flex(graph: GraphLowering, node: Any) -> Any:
         kind = _Forward if str(node.target) == OPERATORS[0] else _Backward
         return kind(graph, node, graph.flex).add()
     except NotLowered as e:
-        graph.out.fallbacks.append((str(node.target), e.reason))
-        return add_call(graph, node)
+        reason = e.reason
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+        reason = f"its lowering fails: {type(e).__name__}: {e}"
+        graph.out.crashes.append((str(node.target), reason))
+    graph.out.fallbacks.append((str(node.target), reason))
+    return add_call(graph, node)
 
 
 class FlexNode:
@@ -80,6 +84,7 @@ class FlexNode:
         self.holes = Holes()
         self.query, self.key, self.value = [self.tensor(a) for a in node.args[:3]]
         self.mask: tuple[Any, ...] = tuple(node.args[self.mask_at])
+        self.blocks = [said_now(x) for x in self.mask[-3:-1]]
         if len(self.mask) < 13:
             raise NotLowered(f"a mask of {len(self.mask)} parts, which this torch alone knows")
         scores, masks = node.args[self.captured_at : self.captured_at + 2]
@@ -115,8 +120,6 @@ class FlexNode:
             raise NotLowered("heads whose number or size is known at run time only")
         if not heads[1] or heads[0] % heads[1]:  # type: ignore[operator]
             raise NotLowered("query heads that are no multiple of the others")
-        if not all(isinstance(n, int) for n in self.mask[-3:-1]):
-            raise NotLowered("blocks whose size is known at run time only")
         if not isinstance(self.node.args[self.scale_at], float | int):
             raise NotLowered("a scale that is known at run time only")
         asked = self.node.args[self.scale_at + 1].get("BACKEND", "AUTO")
@@ -138,7 +141,7 @@ class FlexNode:
     # -- blocks ----------------------------------------------------------------------------------
     def lists(self, first: int) -> tuple[Lists | None, list[Any]]:
         """How blocks are listed from part `first` of the mask on, and the nodes of the lists."""
-        block_q, block_kv = self.mask[-3:-1]
+        block_q, block_kv = self.blocks
         if min(block_q, block_kv) >= WHOLE_SEQUENCE:
             return None, []
         nodes = [x for x in self.mask[first : first + 4] if x is not None]
@@ -147,8 +150,8 @@ class FlexNode:
         sizes = [self.tensor(x).sizes for x in nodes]
         if any(self.tensor(x).dtype is not DType.I32 for x in nodes):
             raise NotLowered("lists of blocks that are no i32")
-        if any(a[:3] != sizes[0][:3] for a in sizes):
-            raise NotLowered("lists of blocks of different sizes")
+        if any(a[:2] != sizes[0][:2] for a in sizes):
+            raise NotLowered("lists of blocks for different batches or heads")
         shared = [self._is_shared(sizes[0][d], self.query.sizes[d]) for d in (0, 1)]
         along, block = (2, block_q) if first == 2 else (3, block_kv)
         rows, length = sizes[0][2].value, self.extents[along].value
@@ -343,6 +346,14 @@ def likely_lengths(
         widths += [node.tensor(x).sizes[-1] for x in (*several[1::2], *several[:1])]
     strides = tuple([numbers(s) for s in results])
     return Lengths(tuple(ways), strides, numbers(widths), numbers(spec.sizes))
+
+
+def said_now(size: Any) -> int:
+    """A size that kernels are written for; torch remembers that nothing holds for another one."""
+    val = size.meta.get("val") if isinstance(size, torch.fx.Node) else size
+    if not isinstance(val, int | torch.SymInt):
+        raise NotLowered("blocks whose size is known at run time only")
+    return int(val)
 
 
 def f32_products() -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from treadle.codegen.triton.flex.points import why_no_points
 from treadle.codegen.triton.flex.spec import CAPTURED, RESULT, Points
@@ -107,7 +108,7 @@ class PointGraph:
                 several = results if isinstance(results, list | tuple) else [results]
                 return [self.env[r] if isinstance(r, torch.fx.Node) else r for r in several]
             else:
-                raise NotLowered(f"its function holds '{node.target}' itself")
+                self.env[node] = _constant(getattr(gm, node.target, None), node.target)
         raise NotLowered("its function returns nothing")
 
     def _value_of(self, node: Any) -> Any:
@@ -135,6 +136,16 @@ class PointGraph:
         if isinstance(arg, list | tuple):
             return [self._argument(a) for a in arg]
         return arg
+
+
+def _constant(held: Any, name: str) -> Lazy:
+    """A number that a function holds as a tensor."""
+    is_plain = type(held) is torch.Tensor and held.ndim == 0
+    if not is_plain or held.is_complex():
+        raise NotLowered(f"its function holds '{name}' itself")
+    with _disable_current_modes():
+        value, kind = held.item(), our_type(held.dtype)
+    return Lazy((), kind, lambda k, at: k.constant(value, kind))
 
 
 class PairWriter(LoopWriter):
