@@ -171,42 +171,81 @@ def differences(seen: dict[str, list[Any]]) -> list[str]:
     return found
 
 
-TILES = {
+FORWARD = {
     64: [(128, 128, 4, 3), (128, 128, 8, 3), (128, 128, 8, 2), (128, 64, 4, 3), (128, 64, 4, 2),
          (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 3), (128, 64, 4, 4)],
-    128: [(128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), (128, 128, 8, 3), (64, 64, 4, 3),
-          (64, 64, 4, 2), (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 4)],
+    128: [(128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), (64, 64, 4, 3), (64, 64, 4, 2),
+          (64, 128, 4, 2), (128, 32, 8, 3), (128, 64, 8, 4)],
 }  # fmt: skip
+QUERIES = {
+    64: [(128, 64, 8, 3), (128, 64, 4, 3), (128, 64, 4, 2), (128, 128, 8, 2), (64, 64, 4, 3),
+         (64, 64, 4, 2), (64, 128, 4, 2), (128, 32, 4, 3)],
+    128: [(128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 64, 4, 3), (128, 128, 8, 2),
+          (64, 32, 4, 3), (128, 32, 8, 3)],
+}  # fmt: skip
+KEYS = {
+    64: [(64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 4, 3), (64, 64, 4, 2), (32, 128, 4, 3),
+         (32, 128, 8, 3), (32, 64, 4, 3), (128, 64, 8, 2)],
+    128: [(64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 8, 2), (64, 64, 8, 3), (32, 128, 8, 3),
+          (32, 64, 4, 3), (32, 128, 8, 2), (64, 64, 4, 2)],
+}  # fmt: skip
+"""Tiles to try: queries and keys at once, warps, steps under way."""
+
+
+def noted(kind: Any, called: list[Any]) -> Callable[[], None]:
+    """Remember who is called with what; gives what ends that."""
+    usual = kind.into
+
+    def note(self: Any, *args: Any, **out: Any) -> None:
+        called.append((self, args, out))
+        usual(self, *args, **out)
+
+    kind.into = note
+    return lambda: setattr(kind, "into", usual)
 
 
 def tiles(name: str, dim: int) -> dict[str, Any]:
-    """Our forward kernel with other tiles, milliseconds by tile."""
+    """Our kernels with other tiles, milliseconds by tile."""
     change, counts = kinds()[name]
-    q, k, v, _ = given(dim)
+    q, k, v, slope = given(dim)
     row: dict[str, Any] = {"kind": name, "dim": dim}
     torch._dynamo.reset()
-    called: list[tuple[Any, Any]] = []
-    usual = torch_flex.FlexForward.into
-
-    def noted(self: Any, *args: Any, **out: Any) -> None:
-        called.append((self, args))
-        usual(self, *args, **out)
-
-    torch_flex.FlexForward.into = noted  # type: ignore[method-assign]
-    with torch.no_grad():
-        torch.compile(attention(change, counts), backend="treadle", dynamic=False)(q, k, v)
-    torch_flex.FlexForward.into = usual  # type: ignore[method-assign]
-    op, args = called[0]
-    made = [
-        (tile, torch_flex.FlexForward(op.spec, op.options, op.device, (0, 1), Tile(*tile)))
-        for tile in TILES[dim]
-    ]
-    for tile, one in made:
-        try:
-            row[str(tile)] = milliseconds(lambda one=one: one(*args))
-        except Exception as e:  # does not fit
-            row[str(tile)] = str(e)[:80]
+    forward: list[Any] = []
+    backward: list[Any] = []
+    ends = [noted(torch_flex.FlexForward, forward), noted(torch_flex.FlexBackward, backward)]
+    f = torch.compile(attention(change, counts), backend="treadle", dynamic=False)
+    f(q, k, v).backward(slope)
+    for end in ends:
+        end()
+    op, args, out = forward[0]
+    for tile in FORWARD[dim]:
+        one = torch_flex.FlexForward(op.spec, op.options, op.device, op.wanted, Tile(*tile))
+        row[f"forward {tile}"] = tried(lambda one=one: one.into(*args, **out))
+    op, args, out = backward[0]
+    for which, known in ((1, QUERIES[dim]), (2, KEYS[dim])):
+        for tile in known:
+            pair = (Tile(*tile), Tile(*tile))
+            two = torch_flex.FlexBackward(op.spec, op.by_keys, op.options, op.device, pair)
+            row[f"{('', 'queries', 'keys')[which]} {tile}"] = one_kernel(two, which, args, out)
     return row
+
+
+def one_kernel(op: Any, which: int, args: Any, out: Any) -> float | str:
+    """One of the kernels of a backward."""
+    try:
+        kernel, held = op.launches(*args, **out)[which]
+        at = torch_flex.addresses(held)
+    except Exception as e:  # does not fit
+        return str(e)[:80]
+    return tried(lambda: kernel.launch(at))
+
+
+def tried(work: Callable[[], Any]) -> float | str:
+    """Milliseconds, or why there are none."""
+    try:
+        return milliseconds(work)
+    except Exception as e:  # does not fit
+        return str(e)[:80]
 
 
 def main() -> None:

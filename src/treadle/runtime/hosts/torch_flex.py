@@ -320,6 +320,24 @@ class FlexBackward:
         out: Sequence[Any],
     ) -> None:
         """The same into memory that is given."""
+        rest = (lists, by_keys, given, lies, sizes, results)
+        for kernel, held in self.launches(tensors, sums, *rest, out=out):
+            kernel.launch(addresses(held))
+
+    def launches(
+        self,
+        tensors: Sequence[Any],
+        sums: Sequence[Any],
+        lists: Sequence[Any],
+        by_keys: Sequence[Any],
+        given: Sequence[Any],
+        lies: Sequence[Sequence[int]],
+        sizes: Sequence[int],
+        results: Sequence[Sequence[int]],
+        *,
+        out: Sequence[Any],
+    ) -> list[tuple[BoundKernel, list[Any]]]:
+        """The kernels in their order, each with the tensors it is launched on."""
         query, key, value, seen, slope = tensors
         slope = torch.zeros_like(seen) if slope is None else slope
         tensors = [ready(x) for x in (query, key, value, seen, slope)]
@@ -330,10 +348,12 @@ class FlexBackward:
         at = Lengths(lies_of(tensors), told(results), widths, tuple(sizes))
         delta = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
         pull, queries, keys = self.bind(at, len(rows) == 2)
-        pull.launch(addresses([*tensors[3:], delta, *rows[1:]]))
         q, k, v, _, slopes = tensors
-        queries.launch(addresses([q, k, v, slopes, out[0], rows[0], delta, *lists, *given]))
-        keys.launch(addresses([q, k, v, slopes, *out[1:], rows[0], delta, *by_keys, *given]))
+        return [
+            (pull, [*tensors[3:], delta, *rows[1:]]),
+            (queries, [q, k, v, slopes, out[0], rows[0], delta, *lists, *given]),
+            (keys, [q, k, v, slopes, *out[1:], rows[0], delta, *by_keys, *given]),
+        ]
 
 
 def fresh_result(position: int, query: Any, value: Any, results: Sequence[Sequence[int]]) -> Any:
