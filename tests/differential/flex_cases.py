@@ -105,6 +105,11 @@ def table_of_distances(device: str, queries: int, keys: int) -> Callable[..., An
     return lambda score, b, h, q, k: score + table[q - k + keys]
 
 
+def distances_from_the_end(device: str, keys: int) -> Callable[..., Any]:
+    table = torch.randn(keys, device=device)
+    return lambda score, b, h, q, k: score + table[q - k]
+
+
 def biased(device: str, heads: int, queries: int, keys: int) -> Callable[..., Any]:
     bias = torch.randn(heads, keys, queries, device=device).transpose(1, 2)
     return lambda score, b, h, q, k: score * 0.5 + bias[h, q, k]
@@ -143,6 +148,7 @@ def cases(device: str) -> list[Case]:
         Case("softcap", change=softcap, counts=causal, gradients=True),
         Case("masked by score", change=causal_by_score, queries=50, keys=50, gradients=True),
         Case("distances", change=table_of_distances(device, 77, 51), queries=77, keys=51),
+        Case("distances from the end", change=distances_from_the_end(device, 80), counts=causal),
         Case("bias", change=biased(device, 2, 64, 80), queries=64, gradients=True),
         Case("looked up twice", change=looked_up_twice(device, 80)),
         Case("a column of a table", change=column_of_a_table(device, 2, 80), gradients=True),
@@ -250,6 +256,8 @@ def bounds(case: Case, given: list[Any], slopes: list[Any]) -> list[Any]:
     finite = torch.where(post.isinf(), 0.0, post).abs()
     # Of a score: products one after the other, the functions of it, the exponential.
     unsure = U32 * (sizes * (case.dim + 8) + 24 * finite + 32)
+    if case.dtype is not torch.float32:
+        unsure += 1e-6 * 20  # short functions, times what a cap multiplies with
     largest = unsure.amax(-1, keepdim=True)
     out = p @ v.abs() * (3 * u + 2 * largest)
     found = [out, largest[..., 0] * 2 + U32 * 8 * finite.amax(-1)]

@@ -7,13 +7,19 @@ the compilers when it is bound, and waited for when it is first launched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from treadle.codegen.triton.flex.spec import FlexKernel
 from treadle.core.options import Options
 from treadle.runtime.cuda_driver import launcher, load_function
-from treadle.runtime.triton_builds import KernelJob, compilers_for
+from treadle.runtime.triton_builds import KernelBinary, KernelJob, compilers_for
 from treadle.runtime.triton_kernels import NARROW, GpuDevice, load_module
+
+MOST_BOUND = 256
+"""So many sets of lengths and strides are remembered for an operator."""
+
+Loaded: TypeAlias = dict[KernelJob, tuple[KernelBinary, int]]
+"""Functions that the driver has, of all lengths of an operator."""
 
 
 class BoundKernel:
@@ -26,13 +32,14 @@ class BoundKernel:
         grid: int,
         options: Options,
         device: GpuDevice | None,
+        loaded: Loaded,
     ) -> None:
         self.kernel, self.grid, self.options, self.device = kernel, grid, options, device
         self.numbers = [int(numbers[name]) for name in kernel.numbers]
         self._start: Callable[[Sequence[int]], None] | None = None
-        self._later: Any = None
+        self._loaded = loaded
         if device is not None and grid:
-            self._later = compilers_for(device.arch, options).submit(self._job(device.arch))
+            compilers_for(device.arch, options).submit(self._job(device.arch))
 
     def _job(self, arch: str) -> KernelJob:
         kernel = self.kernel
@@ -51,11 +58,13 @@ class BoundKernel:
         self._start(addresses)
 
     def _by_driver(self, device: GpuDevice) -> Callable[[Sequence[int]], None]:
-        with device.here():
-            made = self._later.result()
-            function = load_function(made, device.number)
+        job = self._job(device.arch)
+        if job not in self._loaded:
+            made = compilers_for(device.arch, self.options).submit(job).result()
+            with device.here():
+                self._loaded[job] = made, load_function(made, device.number)
         count = len(self.kernel.addresses) + len(self.numbers)
-        begin, numbers = launcher(made, function, self.grid, count), self.numbers
+        begin, numbers = launcher(*self._loaded[job], self.grid, count), self.numbers
 
         def start(addresses: Sequence[int]) -> None:
             with device.here():

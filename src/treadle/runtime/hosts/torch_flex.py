@@ -22,7 +22,7 @@ from treadle.codegen.triton.flex.forward import write_forward
 from treadle.codegen.triton.flex.spec import FlexKernel, FlexSpec, Tile
 from treadle.codegen.triton.flex.tiles import forward_tile, key_tile, query_tile
 from treadle.core.options import Options
-from treadle.runtime.flex_kernels import BoundKernel
+from treadle.runtime.flex_kernels import MOST_BOUND, BoundKernel, Loaded
 from treadle.runtime.triton_kernels import GpuDevice
 
 ALIGNED = 16
@@ -149,6 +149,7 @@ class FlexForward:
         self.wanted, self.tile = tuple(wanted), tile
         self.wants_top = 2 in self.wanted
         self._bound: dict[Lengths, BoundKernel] = {}
+        self._loaded: Loaded = {}
 
     def kernel(self, at: Lengths) -> FlexKernel:
         """The kernel for some lengths."""
@@ -167,8 +168,10 @@ class FlexForward:
                 check_lists(at.widths[-1], self.spec.lists.block_q, at.q_len)
             kernel = self.kernel(at)
             grid = shared_out(at.q_len, kernel.tile.m, at.batches * self.spec.heads)
-            made = BoundKernel(kernel, self.numbers(at), grid, self.options, self.device)
-            self._bound[at] = made
+            rest = (self.options, self.device, self._loaded)
+            if len(self._bound) >= MOST_BOUND:
+                self._bound.clear()
+            self._bound[at] = BoundKernel(kernel, self.numbers(at), grid, *rest)
         return self._bound[at]
 
     def __call__(
@@ -231,6 +234,7 @@ class FlexBackward:
         self.spec, self.by_keys, self.options, self.device = spec, by_keys, options, device
         self.tiles = tiles
         self._bound: dict[tuple[Lengths, bool], tuple[BoundKernel, BoundKernel, BoundKernel]] = {}
+        self._loaded: Loaded = {}
 
     def kernels(self, at: Lengths, has_lse_slope: bool) -> tuple[FlexKernel, ...]:
         """The kernels for some lengths: what pulls rows down, queries, keys."""
@@ -270,7 +274,9 @@ class FlexBackward:
             along_keys, along_queries = self.numbers(at)
             heads = at.batches * self.spec.heads
             kv_heads = heads // self.spec.group
-            rest = (self.options, self.device)
+            rest = (self.options, self.device, self._loaded)
+            if len(self._bound) >= MOST_BOUND:
+                self._bound.clear()
             found = (
                 BoundKernel(delta, along_keys, shared_out(at.q_len, delta.tile.m, heads), *rest),
                 BoundKernel(

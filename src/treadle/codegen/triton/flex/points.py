@@ -47,16 +47,21 @@ class PointLines:
     """The coordinates that decide the result; `pair` if values of the kernel do."""
 
 
-def write_points(points: Points, prefix: str, fixed: frozenset[str]) -> PointLines:
-    """The lines of a function; names begin with `prefix`, `fixed` coordinates do not change."""
-    return _PointWriter(points, prefix, fixed).write()
+def write_points(
+    points: Points, prefix: str, fixed: frozenset[str], is_short: bool = False
+) -> PointLines:
+    """The lines of a function; names begin with `prefix`, `fixed` coordinates do not change.
+
+    `is_short`: what scores are worth is rounded to 16 bits, so that functions may be off by 1e-6.
+    """
+    return _PointWriter(points, prefix, fixed, is_short).write()
 
 
 class _PointWriter:
     """Writes one function."""
 
-    def __init__(self, points: Points, prefix: str, fixed: frozenset[str]) -> None:
-        self.body, self.buffers = points.body, points.buffers
+    def __init__(self, points: Points, prefix: str, fixed: frozenset[str], is_short: bool) -> None:
+        self.body, self.buffers, self.is_short = points.body, points.buffers, is_short
         self.prefix, self.fixed = prefix, fixed
         self.types = infer_types(points.body, points.buffers)
         loops = points.body.domain.vars
@@ -129,6 +134,8 @@ class _PointWriter:
         if stmt.op in POINTWISE:
             varies = frozenset[str]().union(*[self.varies[a] for a in stmt.args])
             values, types = [self.values[a] for a in stmt.args], [self._type(a) for a in stmt.args]
+            if self.is_short and stmt.op == "tanh" and types[0] is DType.F32:
+                return f"tr_tanh_short({values[0]})", varies
             if (inverse := self._inverse(stmt)) is not None:
                 return f"{values[0]} * {inverse!r}", varies
             return pointwise(stmt.op, values, types, self.types[number]), varies

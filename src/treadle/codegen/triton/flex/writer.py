@@ -171,7 +171,7 @@ class FlexWriter:
         """A function; what can be computed before the walk is written now."""
         if points is None:
             return PointLines()
-        made = write_points(points, prefix, fixed)
+        made = write_points(points, prefix, fixed, is_short=not self.is_f32)
         self.add(*made.early)
         return made
 

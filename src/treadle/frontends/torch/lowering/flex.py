@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 TYPES = (DType.F16, DType.BF16, DType.F32)
 WHOLE_SEQUENCE = 1 << 20
 """Blocks so large stand for no blocks at all."""
+MISTAKES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
+)  # fmt: skip
+"""What a lowering may raise that does not know the graph it is in."""
 OPERATORS = ("flex_attention", "flex_attention_backward")
 
 
@@ -67,7 +71,7 @@ def add_flex(graph: GraphLowering, node: Any) -> Any:
         return kind(graph, node, graph.flex).add()
     except NotLowered as e:
         reason = e.reason
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as e:
+    except MISTAKES as e:
         reason = f"its lowering fails: {type(e).__name__}: {e}"
         graph.out.crashes.append((str(node.target), reason))
     graph.out.fallbacks.append((str(node.target), reason))

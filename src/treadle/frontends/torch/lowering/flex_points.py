@@ -154,8 +154,11 @@ class PairWriter(LoopWriter):
     def formula_of(self, number: int, size: Expr | None = None, wrap: bool = False) -> Expr | None:
         """What a whole number is as an index, if that is within `size` elements."""
         e = self._index_of(number)
-        if e is not None and size is not None and self.space.facts.within(e, size):
-            return e
+        if e is not None and size is not None:
+            if self.space.facts.within(e, size):
+                return e
+            if wrap and self.space.facts.within(e + size, 2 * size):
+                return mod(e, size)  # negative ones count from the end
         return super().formula_of(number, size, wrap)
 
     def _index_of(self, number: int) -> Expr | None:
