@@ -22,7 +22,7 @@ def test_functions_masks_and_lengths_give_eagers_results_and_gradients_or_a_reas
 ) -> None:
     own = {"TRITON_INTERPRET": "1", "TREADLE_CODE": "triton", "TREADLE_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
+        [sys.executable, str(SCRIPT), "--fuzz", "6"],
         capture_output=True,
         text=True,
         env={**os.environ, **own},
