@@ -79,8 +79,13 @@ def ready(x: Any) -> Any:
 
 def captured(x: Any, strides: Sequence[int]) -> Any:
     """A tensor that functions read: it lies just as they think."""
-    if tuple(x.stride()) == tuple(strides) and x.data_ptr() % ALIGNED == 0:
-        return x
+    if tuple(x.stride()) == tuple(strides):
+        if x.data_ptr() % ALIGNED == 0:
+            return x
+        # Its elements may share places, so what is copied is the memory that it shows.
+        span = 1 + sum([(n - 1) * step for n, step in zip(x.shape, strides, strict=True)])
+        memory = x.as_strided((span,), (1,), x.storage_offset()).clone()
+        return memory.as_strided(x.shape, tuple(strides))
     made = torch.empty_strided(tuple(x.shape), tuple(strides), dtype=x.dtype, device=x.device)
     return made.copy_(x)
 
