@@ -44,6 +44,9 @@ def jobs_of(args: argparse.Namespace) -> Iterator[Job]:
     for k in range(n if args.fuzz else 0):
         given = ("--cases", str(each), "--seed", str(args.seed + k * each), "--device", "cuda")
         yield Job("fuzz", (str(HERE / "torch_fuzzer.py"), *given))
+    flex = (str(HERE / "flex_cases.py"), "--device", "cuda", "--large", "--fuzz", "100")
+    for k in range(4):
+        yield Job("flex_attention", (*flex, "--share", f"{k}/4"))
     yield Job(
         "graphs",
         (

@@ -51,7 +51,10 @@ class LibraryCall:
     results: list[tuple[int, str, bool]] = field(default_factory=list)
     """(position among the results, name, whether it is an object rather than a buffer)."""
     into: Callable[..., Any] | None = None
-    """The form that writes its one result into memory it is given, with the same arithmetic."""
+    """The form that writes into memory it is given (`out`), with the same arithmetic.
+
+    Of a call with several results it is given all of them, in the order of `results`.
+    """
     into_any: bool = False
     """Whether that memory may lie in any way, rather than row by row without gaps."""
     keeps_arguments: bool = False
@@ -66,7 +69,7 @@ class LibraryCall:
         """What the planner is told of it."""
         names = [name for _, name, is_object in self.results if is_object]
         names += list(held_in([*self.args, *self.kwargs.values()]))
-        is_told = self.into is not None and self.is_single
+        is_told = self.into is not None
         told = ResultsAre.WHERE_TOLD if self.into_any else ResultsAre.WHERE_TOLD_IF_PLAIN
         results = told if is_told else ResultsAre.ALLOCATED
         return CallFacts(results, self.keeps_arguments, tuple(dict.fromkeys(names)))

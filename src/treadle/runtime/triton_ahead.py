@@ -65,10 +65,16 @@ def _compiled(unit: TritonUnit, name: str, arch: str) -> AheadKernel:
         "sizes": [("i32", False)] * len(source.sizes),
         "options": {"num_warps": source.warps},
     }
+    return compile_job(unit.module_of(name), job)
+
+
+def compile_job(text: str, job: dict[str, Any]) -> AheadKernel:
+    """A function of a module, as a job for the compilers says; UsageError if that fails."""
+    name, arch = job["name"], job["arch"]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, f"{name}.py")
         with open(path, "w", encoding="utf-8") as f:
-            f.write(unit.module_of(name))
+            f.write(text)
         try:
             made = triton_server.compile_function(path, job)
         except (RuntimeError, ValueError, AttributeError, ImportError) as e:

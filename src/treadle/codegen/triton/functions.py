@@ -231,6 +231,12 @@ def tr_tanh(x):
     y = tl.minimum(tl.maximum(t * p / q, -1.0), 1.0)
     return tl.where(x != x, x, y)
 ''',
+    "tr_tanh_short": '''
+@triton.jit
+def tr_tanh_short(x):
+    """tanh, off by less than 1e-6: for what is rounded to 16 bits in the end."""
+    return 1.0 - 2.0 / (1.0 + tl.exp2(x * 2.8853900817779268))
+''',
     "tr_sigmoid": '''
 @triton.jit
 def tr_sigmoid(x):

@@ -54,7 +54,8 @@ class BoundCalls:
             return self._begin(op, call, args, kwargs)
         if call.results and op.writes[0] not in self._by_torch:
             assert call.into is not None, f"'{op.name}' cannot be told where to write"
-            return self._call_into(op.writes[0], call.into, args, kwargs)
+            names = op.writes[0] if call.is_single else op.writes
+            return self._call_into(names, call.into, args, kwargs)
         return self._call(op, call, args, kwargs)
 
     def _call(
@@ -83,16 +84,17 @@ class BoundCalls:
 
     def _call_into(
         self,
-        name: str,
+        names: str | tuple[str, ...],
         function: Any,
         args: Sequence[Filler],
         kwargs: Mapping[str, Filler],
     ) -> Action:
-        """A call that writes into the place its result was given."""
+        """A call that writes into the places its results were given."""
 
         def invoke(memory: RunMemory) -> None:
             given = {key: fill(memory) for key, fill in kwargs.items()}
-            function(*[fill(memory) for fill in args], **given, out=memory.tensors[name])
+            out = told(memory.tensors, names)
+            function(*[fill(memory) for fill in args], **given, out=out)
 
         return invoke
 
@@ -219,7 +221,8 @@ class BoundCalls:
             given = [fill(memory) for fill in args]
             named = {key: fill(memory) for key, fill in kwargs.items()}
             if into is not None:
-                into(*given, **named, out=tensors[op.writes[0]])
+                names = op.writes[0] if call.is_single else op.writes
+                into(*given, **named, out=told(tensors, names))
                 return []
             made = call.function(*given, **named)
             several = (made,) if call.is_single else made
@@ -265,6 +268,11 @@ class BoundCalls:
     def _view(self, name: str, layout: Layout) -> Filler:
         sizes, strides, offset = layout_at(layout, self.values)
         return lambda memory: reinterpret(memory.tensors[name], sizes, strides, offset)
+
+
+def told(tensors: Mapping[str, Any], names: str | tuple[str, ...]) -> Any:
+    """The memory that a call is told to write into: of its one result, or of all of them."""
+    return tensors[names] if isinstance(names, str) else [tensors[name] for name in names]
 
 
 def _storages(given: Sequence[Any]) -> set[object]:

@@ -33,6 +33,7 @@ from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.signature import blamed_places, signature_of
 from treadle.frontends.torch.lowering.devices import device_of
+from treadle.frontends.torch.lowering.flex import FlexKernels
 from treadle.frontends.torch.lowering.graph import Lowered, lower_graph
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.merge_products import merge_products
@@ -205,7 +206,8 @@ def _build(
         merge_products(gm)
     is_triton = settings.options.code == "triton" or device_of(gm) != "cpu"
     refuses = why_unwritable if is_triton else None
-    lowered = lower_graph(gm, kind, donated, part, refuses, _own_products(settings.options))
+    own, flex = _own_products(settings.options), _flex(gm, settings.options) if is_triton else None
+    lowered = lower_graph(gm, kind, donated, part, refuses, own, flex)
     if settings.options.numerics == "exact":
         lowered.program = replace(lowered.program, numerics=EXACT)
     elif any(b.device.startswith("cuda") for b in lowered.program.buffers):
@@ -236,6 +238,12 @@ def _build(
         saved.owners.update(owners_of_outputs(gm, lowered))
     runner.bound()  # planned now, for the likely sizes: planning is part of compiling
     return Built(kind.value, lowered, scheduled, runner, provenance, time.perf_counter() - began)
+
+
+def _flex(gm: torch.fx.GraphModule, options: Options) -> FlexKernels:
+    """How attention with functions inside is compiled for a graph's device."""
+    refusal = "numerics are exact" if options.numerics == "exact" else None
+    return FlexKernels(options, gpu_of({device_of(gm)}), refusal)
 
 
 def _own_products(options: Options) -> bool:

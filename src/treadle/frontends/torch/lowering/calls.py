@@ -17,6 +17,7 @@ from treadle.frontends.torch.lowering import collectives
 from treadle.frontends.torch.lowering.collectives import begins, emptied, is_collective
 from treadle.frontends.torch.lowering.gathers import sent_safely
 from treadle.frontends.torch.lowering.parts import Part, compiled_parts
+from treadle.frontends.torch.lowering.promotion import our_type
 from treadle.frontends.torch.lowering.values import Index, Lazy, Number, Opaque, Realised
 from treadle.index import Expr
 from treadle.ir.types import Buffer
@@ -60,7 +61,7 @@ def template(graph: GraphLowering, arg: Any, holes: Holes) -> Any:
     if isinstance(arg, slice):
         parts = [template(graph, a, holes) for a in (arg.start, arg.stop, arg.step)]
         return slice(*parts)
-    return arg
+    return _hole(graph, arg, holes) if isinstance(arg, Expr) else arg
 
 
 def _hole(graph: GraphLowering, value: Any, holes: Holes, name: str = "") -> Any:
@@ -122,7 +123,7 @@ def add_call(graph: GraphLowering, node: Any) -> Any:
     kwargs = template(graph, dict(node.kwargs), holes)
     val = node.meta.get("val")
     is_single = not isinstance(val, list | tuple)
-    function = sent_safely(graph.callable_of(node))
+    function = sent_safely(node.target)
     if node.target in RELATIVE and not isinstance(graph.value(node.args[0]), Opaque):
         # The place it counts from may be known at run time only, like any other argument.
         began = graph.sizes.expr(node.args[0].meta["val"].storage_offset())
@@ -335,7 +336,7 @@ def _result(graph: GraphLowering, node: Any, val: Any, holes: Holes) -> tuple[An
     if graph.is_representable(val) and not views:
         sizes = graph.sizes.exprs(val.shape)
         strides = graph.dense(sizes, val)
-        element = graph.type_of(val)
+        element = our_type(val.dtype)
         buffer = graph.builder.buffer(graph.fresh(node.name), element, sizes, strides)
         return Realised(buffer, buffer.layout), buffer.name
     name = graph.fresh(node.name)

@@ -15,6 +15,7 @@ from treadle.frontends.torch.lowering.calls import add_call, held
 from treadle.frontends.torch.lowering.collectives import add_wait, is_wait, without_told_places
 from treadle.frontends.torch.lowering.devices import device_name, device_of
 from treadle.frontends.torch.lowering.eager_types import refused_type
+from treadle.frontends.torch.lowering.flex import FlexKernels, add_flex, is_flex
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.node import Node
 from treadle.frontends.torch.lowering.origins import origins_of
@@ -61,7 +62,7 @@ from treadle.ir.build import ProgramBuilder
 from treadle.ir.change import moved_to
 from treadle.ir.numerics import TORCH
 from treadle.ir.program import Program
-from treadle.ir.types import DType, Layout
+from treadle.ir.types import Layout
 from treadle.runtime.hosts.torch_tensors import storage_key
 from treadle.runtime.library_calls import LibraryCall
 
@@ -102,11 +103,13 @@ def lower_graph(
     compile_part: Compile | None = None,
     refuses: Refusal | None = None,
     own_products: bool = True,
+    flex: FlexKernels | None = None,
 ) -> Lowered:
     """The graph as a program; nodes whose loops turn out not to be writable become calls.
 
     `compile_part` compiles graphs inside the graph; without it torch runs them. `refuses` says
-    what kernels on the device cannot hold, `own_products` whether they may multiply matrices.
+    what kernels on the device cannot hold, `own_products` whether they may multiply matrices,
+    `flex` how attention with functions inside is compiled.
     """
     write_out_regions(gm)
     without_told_places(gm)
@@ -114,8 +117,8 @@ def lower_graph(
     banned: dict[str, NotLowered] = {}
     while True:
         try:
-            given = gm, kind, donated, banned, compile_part, refuses, own_products
-            return GraphLowering(*given).run()
+            rest = compile_part, refuses, own_products, flex
+            return GraphLowering(gm, kind, donated, banned, *rest).run()
         except NotLowered as e:
             if e.node is None or e.node in banned:
                 raise
@@ -134,8 +137,9 @@ class GraphLowering:
         compile_part: Compile | None = None,
         refuses: Refusal | None = None,
         own_products: bool = True,
+        flex: FlexKernels | None = None,
     ) -> None:
-        self.refuses, self.own_products = refuses, own_products
+        self.refuses, self.own_products, self.flex = refuses, own_products, flex
         self.compile_part, self.device = compile_part, device_of(gm)
         self.gm, self.donated, self.banned = gm, frozenset(donated), banned or {}
         self.builder = ProgramBuilder(kind.value, numerics=TORCH)
@@ -194,11 +198,6 @@ class GraphLowering:
         self.out.made_for[moved.buffer.name] = node.name
         return moved
 
-    def callable_of(self, node: Any) -> Callable[..., Any]:
-        """The Python function a node calls."""
-        target: Callable[..., Any] = node.target
-        return target
-
     # -- what torch says -------------------------------------------------------------------
     def is_representable(self, val: Any) -> bool:
         """Whether a result can be a buffer: a plain tensor of known sizes and type."""
@@ -213,10 +212,6 @@ class GraphLowering:
         except NotLowered:
             return False
         return True
-
-    def type_of(self, val: Any) -> DType:
-        """Our element type of a fake tensor."""
-        return our_type(val.dtype)
 
     def dense(self, sizes: Index, val: Any) -> Index:
         """torch's strides of a result, if they are dense; row-major ones otherwise."""
@@ -242,7 +237,7 @@ class GraphLowering:
             sizes, strides = self.sizes.exprs(val.shape), self.sizes.exprs(val.stride())
             name = self.fresh(node.name)
             donated = position in self.donated
-            element = self.type_of(val)
+            element = our_type(val.dtype)
             buffer = self.builder.input(name, element, sizes, strides=strides, donated=donated)
             self.env[node] = Realised(buffer, buffer.layout)
             self.out.tensors.append((position, name))
@@ -274,7 +269,7 @@ class GraphLowering:
         if self.is_representable(held) and type(held) in (torch.Tensor, torch.nn.Parameter):
             name = self.fresh(node.name)
             sizes, strides = self.sizes.exprs(held.shape), self.sizes.exprs(held.stride())
-            buffer = self.builder.input(name, self.type_of(held), sizes, strides=strides)
+            buffer = self.builder.input(name, our_type(held.dtype), sizes, strides=strides)
             self.env[node] = Realised(buffer, buffer.layout)
             self.out.constants[name] = held
         else:
@@ -302,6 +297,8 @@ class GraphLowering:
         if is_wait(node):
             waited = add_wait(self, node)
             return add_call(self, node) if waited is None else waited
+        if is_flex(node):
+            return add_flex(self, node)
         reason = self._reason_for_call(node, val)
         crashed = isinstance(self.banned.get(node.name), LoweringCrashed)
         if reason is None:

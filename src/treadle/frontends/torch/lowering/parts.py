@@ -1,7 +1,8 @@
 """Graphs inside graphs: the branches of `cond`, the bodies of `while_loop` and `scan`.
 
 A part that its operator simply calls is compiled like a graph of its own. Parts that torch
-transforms first (`flex_attention` maps its score function over all pairs) stay torch's.
+transforms first (`flex_attention` maps its score function over all pairs) stay torch's, where they
+are not lowered themselves (`flex`).
 """
 
 from __future__ import annotations

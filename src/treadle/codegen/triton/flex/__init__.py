@@ -1,0 +1,1 @@
+"""Attention with functions of the user's inside: kernels written as a whole, not scheduled."""
