@@ -161,7 +161,7 @@ class TritonKernels:
     @property
     def tuned(self) -> Sequence[Verdict]:
         """What was decided between schedules, and what was left to the model."""
-        return () if self._tuning is None else tuple(self._tuning.told)
+        return () if self._tuning is None else self._tuning.verdicts()
 
     def _tune(self, tuning: Tuning, device: GpuDevice) -> None:
         clock = device.clock(self.options.memory_limit)

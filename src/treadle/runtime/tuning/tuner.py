@@ -121,6 +121,10 @@ class Tuning:
             for sources in one.sources[1:]:
                 yield from sources or ()
 
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What was decided, and what is still to be."""
+        return (*self.told, *[_left(one.question, "it has not run yet") for one in self.variants])
+
     # -- at the first run ----------------------------------------------------------------------
     def leave(self, reason: str) -> None:
         """Take the model's word for everything that is open."""
