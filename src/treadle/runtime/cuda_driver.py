@@ -55,8 +55,12 @@ def function_address(name: str) -> int | None:
 
 
 def checked(name: str, *arguments: Any) -> None:
-    """Call a function of the driver by name; DriverError if it says no."""
-    _check(driver()[name](*arguments), f"do {name}")
+    """Call a function of the driver by name; DriverError if it says no, or has none."""
+    try:
+        function = driver()[name]
+    except AttributeError as e:
+        raise DriverError(f"the driver has no {name}") from e
+    _check(function(*arguments), f"do {name}")
 
 
 def enter(device: int) -> None:

@@ -219,8 +219,15 @@ def second_is_fast(k: int) -> float:
     return 50e3 if k == 1 else 100e3
 
 
-def run_once(kernels: TritonKernels) -> None:
+def settled(kernels: TritonKernels) -> None:
+    """Wait for compilers, decide, and wait until that is kept."""
     kernels.settle()
+    if kernels._tuning is not None:
+        kernels._tuning.answers.finish()
+
+
+def run_once(kernels: TritonKernels) -> None:
+    settled(kernels)
     addresses = [(k + 1) << 20 for k in range(len(kernels.storages))]
     kernels.bind(0, len(kernels.kernels), [])(addresses)
 
@@ -326,7 +333,7 @@ def test_trials_touch_scratch_alone(
     tmp_path: Path, launched: list[Launched], builds: FakeBuilds
 ) -> None:
     kernels = made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path)
-    kernels.settle()
+    settled(kernels)
     assert launched
     assert all(a >= 1 << 32 for one in launched for a in one.arguments)
     assert {one.stream for one in launched} == {7}
@@ -365,9 +372,9 @@ def test_the_next_process_knows_and_compiles_the_winner_alone(
 def test_another_device_asks_again(
     tmp_path: Path, launched: list[Launched], builds: FakeBuilds
 ) -> None:
-    made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path).settle()
+    settled(made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path))
     clock = FakeClock(second_is_fast)
-    made_kernels(FakeGpu(clock, name="NVIDIA H100"), tmp_path).settle()
+    settled(made_kernels(FakeGpu(clock, name="NVIDIA H100"), tmp_path))
     assert clock.rounds > 0
 
 
@@ -389,9 +396,9 @@ def test_where_nothing_may_be_measured_the_models_word_is_taken(
 def test_ranks_of_a_group_do_not_look_at_what_one_of_them_found_earlier(
     tmp_path: Path, launched: list[Launched], builds: FakeBuilds
 ) -> None:
-    made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path).settle()
+    settled(made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path))
     kernels = made_kernels(FakeGpu("in a group", is_alone=False), tmp_path)
-    kernels.settle()
+    settled(kernels)
     assert not any(kernels.tuned)
 
 
@@ -452,7 +459,7 @@ def test_each_candidate_is_measured_in_turn() -> None:
 
 
 def answers(tmp_path: Path, launched: list[Launched]) -> list[TunedAnswer]:
-    made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path).settle()
+    settled(made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path))
     return all_kept(Options(cache_dir=str(tmp_path / "cache")))
 
 
@@ -538,7 +545,7 @@ def test_an_entry_that_is_damaged_on_disk_is_asked_again(
         assert path is not None
         os.truncate(path, 10)
     clock = FakeClock(second_is_fast)
-    made_kernels(FakeGpu(clock), tmp_path).settle()
+    settled(made_kernels(FakeGpu(clock), tmp_path))
     assert clock.rounds > 0
     assert len(all_kept(options)) == 2
 
@@ -557,7 +564,80 @@ def test_a_device_without_a_name_has_the_only_one_of_its_kind() -> None:
 def test_two_processes_that_measure_at_once_leave_one_answer(tmp_path: Path) -> None:
     options = Options(cache_dir=str(tmp_path))
     one = TunedAnswer("k", "A", "sm_90", "3", "n", ("a", "b"), (1.0, 1.0), (2.0, 1.0), 1)
-    TunedAnswers(options, "A", "sm_90").keep(one)
-    TunedAnswers(options, "A", "sm_90").keep(replace(one, chosen=0))
+    for chosen in (1, 0):
+        known = TunedAnswers(options, "A", "sm_90")
+        known.keep([replace(one, chosen=chosen)])
+        known.finish()
     assert all_kept(options) == [one]
     assert Outcome(questions(built())[0]).chosen == 0
+
+
+# ------------------------------------------------------------------------------- shared launches
+
+
+def several(count: int, elements: int) -> Program:
+    """A step of an optimizer over tensors that are alike, as one kernel."""
+    names = [f"{k}{n}" for k in "xy" for n in range(count)]
+    buffers = [f"buffer {name} : f32[{elements}] on cuda:0" for name in names]
+    loops = [
+        f"  loop a{n} on cuda:0 for i in {elements} {{\n    %0 = load x{n}[i]\n"
+        f"    %1 = sqrt %0\n    store y{n}[i] = %1\n  }}"
+        for n in range(count)
+    ]
+    ins, outs = ", ".join(names[:count]), ", ".join(names[count:])
+    head = ["treadle 1", "program p", f"inputs {ins}", f"outputs {outs}", "", *buffers, ""]
+    return built("\n".join([*head, "foreach all on cuda:0 {", *loops, "}", ""]))
+
+
+@pytest.mark.parametrize(("count", "elements"), [(3, 4 << 20), (20, 1 << 18)])
+def test_nests_that_share_launches_are_asked_about_together(
+    count: int,
+    elements: int,
+    tmp_path: Path,
+    launched: list[Launched],
+    builds: FakeBuilds,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = several(count, elements)
+    (q,) = questions(program)
+    assert len(q.measured) == len(q.nests) == count
+    run_once(made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path, program))
+    first = [one for one in launched if one.stream == 3]
+    touched = sorted(a for one in first for a in one.arguments)
+    assert len(touched) == len(set(touched)) == 2 * count
+    launched.clear()
+    later = FakeBuilds()
+    monkeypatch.setattr(triton_kernels, "compilers_for", lambda arch, options: later)
+    run_once(made_kernels(FakeGpu("no clock"), tmp_path, program))
+    assert launched == first
+    assert {key for key, _ in later.jobs} <= {key for key, _ in builds.jobs}
+
+
+REPEATED = """treadle 1
+program p
+inputs x0
+outputs x3
+
+buffer x0 : f32[8192, 4096] on cuda:0
+buffer x1 : f32[8192, 4096] on cuda:0
+buffer x2 : f32[8192, 4096] on cuda:0
+buffer x3 : f32[8192, 4096] on cuda:0
+"""
+
+
+def test_layers_are_asked_about_once_and_change_together(
+    tmp_path: Path, launched: list[Launched], builds: FakeBuilds
+) -> None:
+    loops = [
+        f"\nloop a{k} on cuda:0 for i in 33554432 {{\n  %0 = load x{k}[i]\n  %1 = exp %0\n"
+        f"  store x{k + 1}[i] = %1\n}}\n"
+        for k in range(3)
+    ]
+    program = built(REPEATED + "".join(loops))
+    (q,) = questions(program)
+    assert (len(q.nests), len(q.measured)) == (3, 1)
+    run_once(made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path, program))
+    real = [one for one in launched if one.stream == 3]
+    assert len({one.text for one in real}) == 1
+    assert len(real) == 3
+    assert len({tuple(one.arguments) for one in real}) == 3

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -73,6 +74,7 @@ class TunedAnswers:
         """`is_alone`: whether no other rank must choose alike; then earlier runs count."""
         self.gpu, self.arch, self.triton = gpu, arch, triton_version()
         self.cache = answers_kept(options) if options.autotune and is_alone else None
+        self._writing: threading.Thread | None = None
         self.given: Mapping[str, TunedAnswer] = {}
         if options.tuned is not None:
             self.given = _given(options.tuned, gpu, arch, self.triton)
@@ -87,11 +89,19 @@ class TunedAnswers:
         kept = _read(self.cache, place_of(question.key, self.gpu, self.arch, self.triton))
         return (kept, "earlier run") if kept is not None and kept.fits(question) else None
 
-    def keep(self, answer: TunedAnswer) -> None:
-        """Remember an answer; a cache that cannot be used costs the next run, not us."""
-        if self.cache is not None:
-            with contextlib.suppress(TreadleError, OSError):
-                put(self.cache, answer)
+    def keep(self, answers: Sequence[TunedAnswer]) -> None:
+        """Remember answers, while the caller goes on: a disk may take its time.
+
+        A cache that cannot be used costs the next run, not us.
+        """
+        if self.cache is not None and answers:
+            self._writing = threading.Thread(target=_put_all, args=(self.cache, tuple(answers)))
+            self._writing.start()
+
+    def finish(self) -> None:
+        """Wait until everything is kept; a process that ends does so by itself."""
+        if self._writing is not None:
+            self._writing.join()
 
 
 def answers_kept(options: Options) -> CodeCache:
@@ -114,6 +124,12 @@ def put(cache: CodeCache, answer: TunedAnswer) -> None:
         with open(made, "w", encoding="utf-8") as f:
             json.dump(asdict(answer), f)
         cache.put(answer.place, made, f"tuned {answer.kernel} {answer.gpu}", work)
+
+
+def _put_all(cache: CodeCache, answers: Sequence[TunedAnswer]) -> None:
+    with contextlib.suppress(TreadleError, OSError):
+        for one in answers:
+            put(cache, one)
 
 
 def _read(cache: CodeCache, place: str) -> TunedAnswer | None:

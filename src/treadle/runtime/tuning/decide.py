@@ -104,9 +104,6 @@ def decide(
         if trial.expected_ns() > left:
             found.append(Outcome(question, refused="it would take longer than all trials may"))
             continue
-        if trial.bytes > clock.room():
-            found.append(Outcome(question, refused=f"{trial.bytes} bytes are not free"))
-            continue
         try:
             one, spent = _measured(trial, clock)
         except TreadleError as e:
@@ -119,6 +116,8 @@ def decide(
 def _measured(trial: Trial, clock: DeviceClock) -> tuple[Outcome, float]:
     """One trial: its outcome, and what device time it took."""
     question, launches = trial.question, trial.launches()
+    if trial.bytes > clock.room():
+        return Outcome(question, refused=f"{trial.bytes} bytes are not free"), 0.0
     with ExitStack() as stack:
         addresses = stack.enter_context(clock.scratch(list(trial.storages.values())))
         where = dict(zip(trial.storages, addresses, strict=True))

@@ -137,17 +137,19 @@ class Tuning:
         until = now + max(WAIT_SHARE * (now - self.began), LEAST_WAIT)
         trials = [self._trial(one, makes, until) for one in self.variants]
         chosen: dict[str, tuple[Step, ...]] = {}
+        found: list[TunedAnswer] = []
         for outcome in decide(trials, clock):
             question = outcome.question
             if outcome.refused:
                 self.told.append(_left(question, outcome.refused))
                 continue
-            self.answers.keep(self._answer(outcome))
+            found.append(self._answer(outcome))
             measured, number = outcome.measured_ns, outcome.chosen
             self.told.append(_told(question, measured, number, "measured"))
             if number:
                 chosen.update(dict.fromkeys(question.nests, question.candidates[number].steps))
         self.variants = []
+        self.answers.keep(found)
         return chosen
 
     def _trial(self, one: _Variants, makes: Makes, until: float) -> Trial:
@@ -158,7 +160,10 @@ class Tuning:
             sources = one.sources[k]
             if sources is None or not _is_made(makes, sources, until):
                 return None
-            starts = [makes.starting(source, addresses) for source in sources]
+            try:
+                starts = [makes.starting(source, addresses) for source in sources]
+            except TreadleError:
+                return None  # a device need not have room for what a compiler made
 
             def both(stream: int) -> None:
                 for begin in starts:
