@@ -6,7 +6,7 @@
 
 The model that predicts times knows tiles, warps and walks; it does not know what a compiler makes
 of them. Where it sees no difference a device may, so what it predicts to be about as fast as the
-best is kept, in an order that comes from measurements, and no more than a few of each.
+best is kept, and no more than a few of each.
 """
 
 from __future__ import annotations
@@ -27,12 +27,17 @@ from treadle.kernel.vector_rules import accesses_of
 MOST_CANDIDATES = 3
 CLOSE = 1.25
 """What is predicted to take longer than the best by this factor is not tried."""
-LEANINGS = (
-    Lean(warps=-1), Lean(tile=1), Lean(warps=1), Lean(tile=-1), Lean(tile=-1, warps=-1),
-    Lean(tile=1, warps=1), Lean(is_walked=True), Lean(tile=2, warps=1), Lean(pipeline=2),
-    Lean(pipeline=4), Lean(tile=-2, warps=-1),
+POINT_LEANINGS = (
+    Lean(tile=1), Lean(warps=-1), Lean(tile=-1), Lean(warps=1), Lean(tile=-1, warps=-1),
+    Lean(tile=1, warps=1), Lean(tile=2, warps=1), Lean(tile=-2, warps=-1),
 )  # fmt: skip
-"""In the order in which they are tried where the model sees no difference."""
+ROW_LEANINGS = (
+    Lean(warps=-1), Lean(warps=1), Lean(tile=1), Lean(is_walked=True), Lean(tile=-1),
+    Lean(tile=-1, warps=-1), Lean(tile=1, warps=1), Lean(pipeline=2), Lean(pipeline=4),
+)  # fmt: skip
+"""In the order in which they are tried where the model sees no difference: nests without inner
+loops, and with some."""
+LEANINGS = tuple(dict.fromkeys((*POINT_LEANINGS, *ROW_LEANINGS)))
 
 
 class Candidate(NamedTuple):
@@ -82,7 +87,7 @@ def candidates(
 def _leaning(nest: Nest, program: Program) -> Iterator[tuple[Step, ...]]:
     """Other schedules that numerics and the nest allow, each once."""
     seen = {nest.schedule}
-    for lean in LEANINGS:
+    for lean in ROW_LEANINGS if len(nest.body.reduce) else POINT_LEANINGS:
         steps, verdict = choose_gpu_steps(nest, program, lean)
         if verdict and steps not in seen and is_allowed(_with(nest, steps), program):
             seen.add(steps)

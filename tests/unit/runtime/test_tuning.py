@@ -289,6 +289,22 @@ def test_keys_hold_in_any_process_and_tell_apart_what_differs() -> None:
     assert done.stdout.split() == [first.key, second.key]
 
 
+@pytest.mark.exhaustive
+def test_all_schedules_compile_for_a_device_that_is_not_here() -> None:
+    from treadle.codegen.triton.unit import write_triton
+    from treadle.runtime.triton_ahead import compile_ahead_for
+
+    program = built()
+    tried = 0
+    for q in questions(program, most=20):
+        for c in q.candidates:
+            changed = with_schedules(program, dict.fromkeys(q.nests, c.steps))
+            for one in compile_ahead_for(write_triton(lower(changed)), "sm_90"):
+                assert one.spilled == 0, (one.name, c.text)
+            tried += 1
+    assert tried >= 10
+
+
 def test_other_schedules_change_nothing_but_schedules() -> None:
     program = built()
     (q, _) = questions(program)
@@ -561,15 +577,31 @@ def test_a_device_without_a_name_has_the_only_one_of_its_kind() -> None:
         for_device([one, two], "", "sm_90", "3", "f")
 
 
-def test_two_processes_that_measure_at_once_leave_one_answer(tmp_path: Path) -> None:
+ANSWER = TunedAnswer("k", "A", "sm_90", "3", "n", ("a", "b"), (1.0, 1.0), (2.0, 1.0), 1)
+
+
+def test_the_first_answer_stays(tmp_path: Path) -> None:
     options = Options(cache_dir=str(tmp_path))
-    one = TunedAnswer("k", "A", "sm_90", "3", "n", ("a", "b"), (1.0, 1.0), (2.0, 1.0), 1)
     for chosen in (1, 0):
         known = TunedAnswers(options, "A", "sm_90")
-        known.keep([replace(one, chosen=chosen)])
+        known.keep([replace(ANSWER, chosen=chosen)])
         known.finish()
-    assert all_kept(options) == [one]
+    assert all_kept(options) == [ANSWER]
     assert Outcome(questions(built())[0]).chosen == 0
+
+
+def test_two_processes_that_measure_at_once_leave_one_answer_to_each_question(
+    tmp_path: Path,
+) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import test_tuning as t;"
+    code += "known = t.TunedAnswers(t.Options(cache_dir=sys.argv[2]), 'A', 'sm_90');"
+    code += "rows = [t.replace(t.ANSWER, key=str(n), chosen=int(sys.argv[3])) for n in range(30)];"
+    code += "known.keep(rows)"
+    here, cache = str(Path(__file__).parent), str(tmp_path / "cache")
+    both = [subprocess.Popen([sys.executable, "-c", code, here, cache, chosen]) for chosen in "01"]
+    assert [one.wait(120) for one in both] == [0, 0]
+    found = all_kept(Options(cache_dir=cache))
+    assert sorted(a.key for a in found) == sorted(map(str, range(30)))
 
 
 # ------------------------------------------------------------------------------- shared launches
