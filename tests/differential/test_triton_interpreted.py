@@ -87,6 +87,12 @@ def test_every_schedule_that_a_device_may_pick_stays_within_the_bounds(tmp_path:
     assert all(count >= 1 for count in found.values())
 
 
+@pytest.mark.torch
+def test_graphs_for_which_another_schedule_wins_give_eagers_results(tmp_path: Path) -> None:
+    found = counts(interpreted(tmp_path, "--graphs", "--no-nests", script=CANDIDATES))
+    assert found["graphs"] >= 4
+
+
 @pytest.mark.exhaustive
 def test_every_schedule_of_more_programs_stays_within_the_bounds(tmp_path: Path) -> None:
     said = interpreted(tmp_path, "--programs", "40", "--seed", "11", script=CANDIDATES)

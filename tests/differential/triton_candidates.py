@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import triton_cases
 from triton_cases import run_in_triton
 
 from treadle.core.errors import TreadleError
+from treadle.core.options import Options
 from treadle.ir.interp.compare import random_inputs
 from treadle.ir.loop_schedule import Tune
 from treadle.ir.numerics import TORCH
@@ -24,6 +29,8 @@ from treadle.ir.program import Kernel, Nest, Operation, Program
 from treadle.ir.text import parse_program
 from treadle.kernel.candidates_gpu import LEANINGS
 from treadle.kernel.choose_gpu import Lean, choose_gpu_steps
+from treadle.runtime import triton_kernels
+from treadle.runtime.triton_builds import KernelBinary
 from treadle.testing.error_bound import derive_bounds, outside
 
 HEAD = "treadle 1\nprogram p\ninputs x\noutputs y\n\n"
@@ -199,17 +206,139 @@ def check_programs(count: int, first: int, folder: str) -> int:
     return total
 
 
+# ------------------------------------------------------------------------------- whole graphs
+
+
+class ScratchClock:
+    """Tries everything once, on arrays of its own; the candidate of a number is the fastest."""
+
+    def __init__(self, fastest: int) -> None:
+        self.fastest, self.number, self.tried = fastest, 0, 0
+
+    def room(self) -> int:
+        return 1 << 30
+
+    @contextmanager
+    def scratch(self, sizes: Sequence[tuple[int, bool]]) -> Iterator[list[int]]:
+        import numpy as np
+
+        arrays = [np.zeros(size + 64, np.uint8) for size, _ in sizes]
+        self.number = 0
+        yield [-(-a.ctypes.data // 64) * 64 for a in arrays]
+
+    @contextmanager
+    def recorded(self, start: Callable[[int], None], launches: int) -> Iterator[Any]:
+        start(0)
+        self.tried += 1
+        took = 1e3 if self.number == self.fastest else 2e3
+        self.number += 1
+        yield SimpleNamespace(nanoseconds=lambda: took)
+
+
+class InterpretedGpu:
+    """A device that is Triton's interpreter."""
+
+    number, arch, name, is_alone = 0, "sm_90", "an interpreter", True
+
+    def __init__(self, clock: ScratchClock) -> None:
+        self._clock = clock
+
+    def stream(self) -> int:
+        return 0
+
+    def here(self) -> Any:
+        return nullcontext()
+
+    def clock(self, most: int | None) -> ScratchClock:
+        return self._clock
+
+
+class NoBuilds:
+    """Gives the text of a function for its binary."""
+
+    def submit(self, job: Any, is_spare: bool = False) -> Future[KernelBinary]:
+        made: Future[KernelBinary] = Future()
+        warps = dict(job.options)["num_warps"]
+        made.set_result(KernelBinary(job.name, "text", warps, 0, 0, job.text.encode()))
+        return made
+
+
+def interpreting(folder: str) -> Callable[..., Callable[..., None]]:
+    """What stands in for the driver's launcher."""
+    options = Options(cache_dir=folder)
+
+    def launcher(made: KernelBinary, at: int, grid: int, count: int) -> Callable[..., None]:
+        function = getattr(triton_kernels.load_module(made.binary.decode(), options), made.name)
+
+        def start(stream: int, arguments: list[int]) -> None:
+            function[(grid,)](*arguments, num_warps=made.warps)
+
+        return start
+
+    return launcher
+
+
+def check_graphs(folder: str) -> int:
+    """Graphs of torch for which another schedule wins give eager's results; how many others won."""
+    import torch
+    from torch.nn import functional
+
+    import treadle.torch  # noqa: F401
+    from treadle.frontends.torch.capture import compile as capture
+
+    triton_kernels.compilers_for = lambda arch, options: NoBuilds()
+    triton_kernels.load_function = lambda made, device: 1
+    triton_kernels.launcher = interpreting(folder)
+    gpu, built = InterpretedGpu(ScratchClock(0)), []
+    capture.gpu_of = lambda devices: gpu
+    own = capture._build
+    capture._build = lambda *args: built.append(own(*args)) or built[-1]
+
+    def mixed(x: Any, w: Any) -> Any:
+        y = functional.layer_norm(functional.gelu(x), (520,), w)
+        return y * 2, y.t().contiguous() + 1, x.exp().mean(0)
+
+    others = 0
+    for fastest in (1, 2):
+        gpu._clock = ScratchClock(fastest)
+        torch._dynamo.reset()
+        capture._made.cache_clear()
+        options = {"cache_dir": f"{folder}/{fastest}", "strict": True, "code": "triton"}
+        results = []
+        for f in (mixed, torch.compile(mixed, backend="treadle", options=options)):
+            torch.manual_seed(0)
+            x = torch.randn(96, 520).requires_grad_()
+            w = torch.linspace(0, 1, 520).requires_grad_()
+            out = f(x, w)
+            sum(o.sin().sum() for o in out).backward()
+            results.append([*out, x.grad, w.grad])
+        for got, wanted in zip(*results, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=2e-4)
+        told = [v for one in built for v in one.runner.compiled.kernels.tuned]
+        assert told, "a GPU was asked about something"
+        assert gpu._clock.tried >= 2 * len(told), "and everything was tried"
+        assert all(v.facts["by"] == "measured" for v in told)
+        others += sum(v.facts["chosen"] != v.facts["schedules"][0] for v in told)
+        built.clear()
+    return others
+
+
 def main() -> None:
     assert triton_cases.is_interpreted(), "set TRITON_INTERPRET=1"
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--no-nests", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for name, count in check_nests(folder).items():
+        nests = {} if args.no_nests else check_nests(folder)
+        for name, count in nests.items():
             print(name.replace(" ", "_"), count)
         if args.programs:
             print("programs", check_programs(args.programs, args.seed, folder))
+        if args.graphs:
+            print("graphs", check_graphs(folder))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from treadle import __version__
 from treadle.analysis.cost import Roofline, work_of
 from treadle.analysis.gpu_time import scheduled_ns
 from treadle.index import hint
-from treadle.ir.loop_schedule import Step
+from treadle.ir.loop_schedule import Bind, Binding, Step
 from treadle.ir.pattern import pattern_of
 from treadle.ir.program import Kernel, Nest, Operation, Program
 from treadle.ir.text_print import show_buffer, show_operation
@@ -116,7 +116,7 @@ def _alike(program: Program) -> dict[object, _Alike]:
             continue
         inside: dict[object, list[Nest]] = {}
         for m in op.members:
-            if isinstance(m, Nest) and m.schedule and m.device.startswith("cuda"):
+            if isinstance(m, Nest) and _is_shared_out(m):
                 form, _ = form_of(m, program)
                 inside.setdefault((form, m.schedule), []).append(m)
         for form, nests in inside.items():
@@ -130,6 +130,11 @@ def _alike(program: Program) -> dict[object, _Alike]:
             one.nests += names
             one.launches += 1 if shares else len(names)
     return found
+
+
+def _is_shared_out(nest: Nest) -> bool:
+    """Whether programs of a GPU share its points."""
+    return any(isinstance(s, Bind) and s.to is Binding.GRID for s in nest.schedule)
 
 
 def _total_ns(program: Program, model: Roofline, one: _Alike) -> float:
