@@ -5,8 +5,9 @@
 
 Each cell is a process of its own. `off` takes the model's word, `on` measures with an empty cache,
 `again` is a second process that finds what `on` left. Compile seconds are those of the first step,
-GPU milliseconds the sum of all kernels of a step, and of the generated ones alone. A survey
-measures every schedule that differs from the usual one, not just those the model finds close.
+tuning seconds what of them went by in waiting for spare kernels and measuring, GPU milliseconds the
+sum of all kernels of a step, and of the generated ones alone. A survey measures every schedule that
+differs from the usual one, not just those the model finds close.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def cell(path: str, name: str, is_survey: bool) -> dict[str, Any]:
 
     import treadle.torch  # noqa: F401
     from treadle.frontends.torch.capture import compile as capture
+    from treadle.runtime.triton_kernels import TritonKernels
 
     if is_survey:
         survey_all()
@@ -76,6 +78,7 @@ def cell(path: str, name: str, is_survey: bool) -> dict[str, Any]:
         return made[-1]
 
     capture._build = build
+    spent = seconds_of(TritonKernels, "_tune")
     torch.manual_seed(0)
     function, args = workloads_of(path).REG[name]("cuda", torch.bfloat16, "gpu")
     step = getattr(function, "_step", None)
@@ -94,8 +97,31 @@ def cell(path: str, name: str, is_survey: bool) -> dict[str, Any]:
         run(compiled)
     torch.cuda.synchronize()
     wall, (gpu, ours) = wall_ms(lambda: run(compiled)), gpu_ms(lambda: run(compiled))
-    tuned = [v.to_dict() for one in made for v in one.runner.compiled.kernels.tuned]
-    return {"compile_s": seconds, "ms": wall, "gpu_ms": gpu, "own_gpu_ms": ours, "tuned": tuned}
+    every = [one.runner.compiled.kernels for one in made]
+    tuned = [v.to_dict() for one in every if isinstance(one, TritonKernels) for v in one.tuned]
+    return {
+        "compile_s": seconds,
+        "tuning_s": sum(spent),
+        "ms": wall,
+        "gpu_ms": gpu,
+        "own_gpu_ms": ours,
+        "tuned": tuned,
+    }
+
+
+def seconds_of(owner: Any, name: str) -> list[float]:
+    """A list that each call of a method adds its seconds to."""
+    own, spent = getattr(owner, name), list[float]()
+
+    def timed(*args: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return own(*args)
+        finally:
+            spent.append(time.perf_counter() - begin)
+
+    setattr(owner, name, timed)
+    return spent
 
 
 def wall_ms(work: Any) -> float:
@@ -165,6 +191,7 @@ def shown(rows: list[dict[str, Any]]) -> None:
             if on[what] > 0 and off[what] > 0:
                 found.append(math.log(off[what] / on[what]))
                 parts.append(f"{what} {off[what]:.4g} -> {on[what]:.4g}")
+        parts.append(f"tuning_s {on['tuning_s']:.3f}")
         others = sum(v["ok"] and v["facts"]["chosen"] != v["facts"]["schedules"][0]
                      for v in on["tuned"])  # fmt: skip
         print(f"{name:20} {'; '.join(parts)}; {len(on['tuned'])} asked, {others} others won")
