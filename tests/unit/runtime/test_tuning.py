@@ -465,10 +465,17 @@ def test_a_device_that_fails_leaves_the_rest_to_the_model() -> None:
 
 
 def test_each_candidate_is_measured_in_turn() -> None:
-    clock = FakeClock(second_is_fast)
+    clock = FakeClock(lambda k: 100e3 - k)
     (first, *_) = decide(trials_of()[:1], clock)
     assert clock.rounds == ROUNDS * len(first.question.candidates)
-    assert first.measured_ns[:2] == (100e3, 50e3)
+    assert first.measured_ns == (100e3, 100e3 - 1, 100e3 - 2)
+
+
+def test_what_is_far_slower_is_measured_once() -> None:
+    clock = FakeClock(lambda k: 100e3 if k < 2 else 900e3)
+    (first, *_) = decide(trials_of()[:1], clock)
+    assert clock.rounds == 2 * ROUNDS + 1
+    assert first.measured_ns == (100e3, 100e3, 900e3)
 
 
 # ------------------------------------------------------------------------------- kept, handed on

@@ -24,6 +24,8 @@ ROUND_NS, MOST_LAUNCHES = 100e3, 20
 """What one round of a schedule takes, if a launch is short; and how many launches at most."""
 ROUNDS, FEWEST_ROUNDS, LONG_NS = 4, 2, 1e6
 """Rounds of each, in turn, fewer of long launches; the first warms up and does not count."""
+HOPELESS = 1.5
+"""What takes longer than the fastest by this factor in the first round is not measured again."""
 BETTER = 0.97
 """Another schedule is used if it takes at most this share of the usual one's time."""
 NOT_MEASURED = -1.0
@@ -130,12 +132,14 @@ def _measured(trial: Trial, clock: DeviceClock) -> tuple[Outcome, float]:
                 return Outcome(question, refused="its kernel is not compiled"), 0.0
         if len(recordings) < 2:
             return Outcome(question, refused="no other schedule was compiled in time"), 0.0
-        times: dict[int, list[float]] = {k: [] for k in recordings}
-        for _ in range(trial.rounds()):
-            for k, recording in recordings.items():
-                times[k].append(recording.nanoseconds())
+        times = {k: [recording.nanoseconds()] for k, recording in recordings.items()}
+        fastest = min(several[0] for several in times.values())
+        left = [k for k, several in times.items() if k == 0 or several[0] <= HOPELESS * fastest]
+        for _ in range(trial.rounds() - 1):
+            for k in left:
+                times[k].append(recordings[k].nanoseconds())
     spent = launches * sum(sum(several) for several in times.values())
-    best = {k: min(several[1:]) for k, several in times.items()}
+    best = {k: min(several[1:] or several) for k, several in times.items()}
     measured = tuple(_in_order(best, len(question.candidates)))
     return Outcome(question, measured, chosen_of(measured)), spent
 
