@@ -139,7 +139,7 @@ def tuned_program(program: Program, options: Options, archs: Sequence[str]) -> P
         raise UsageError(message, code="OPT002")
     for_device(read_answers(path), "", archs[0], triton_version(), path)  # raises what is wrong
     answers = TunedAnswers(options, "", archs[0], is_alone=False)
-    return Tuning(program, options.with_(autotune=False), answers).program
+    return Tuning(program, options, answers, f"{archs[0]} is not here").program
 
 
 def _is_plain(host: HostProgram, shape: LaunchShape) -> bool:

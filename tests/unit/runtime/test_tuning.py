@@ -413,9 +413,11 @@ def test_ranks_of_a_group_do_not_look_at_what_one_of_them_found_earlier(
     tmp_path: Path, launched: list[Launched], builds: FakeBuilds
 ) -> None:
     settled(made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path))
+    before = len(builds.jobs)
     kernels = made_kernels(FakeGpu("in a group", is_alone=False), tmp_path)
     settled(kernels)
-    assert not any(kernels.tuned)
+    assert [v.facts["reason"] for v in kernels.tuned] == ["ranks must compute the same bits"] * 2
+    assert len(builds.jobs) == before, "nothing is compiled for trials that cannot be"
 
 
 def test_compilers_that_are_slow_are_not_waited_for(

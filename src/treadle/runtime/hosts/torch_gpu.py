@@ -13,6 +13,7 @@ from treadle.core.options import Options
 from treadle.runtime.cuda_clock import CudaClock
 from treadle.runtime.triton_builds import compilers_for
 from treadle.runtime.tuning.decide import DeviceClock
+from treadle.runtime.tuning.tuner import OTHER_RANKS
 
 
 class TorchGpu:
@@ -45,7 +46,7 @@ class TorchGpu:
     def clock(self, most: int | None) -> DeviceClock | str:
         """What measures on it, with at most so many bytes; or why nothing is measured now."""
         if not self.is_alone:
-            return "ranks must compute the same bits"
+            return OTHER_RANKS
         if torch.cuda.is_current_stream_capturing():
             return "the caller records what runs"
         return CudaClock(self.number, self.stream(), most)

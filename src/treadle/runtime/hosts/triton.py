@@ -10,7 +10,7 @@ from treadle.ir.program import Program
 from treadle.runtime.hosts.numpy import CompiledProgram
 from treadle.runtime.triton_kernels import GpuDevice, TritonKernels
 from treadle.runtime.tuning.answers import TunedAnswers
-from treadle.runtime.tuning.tuner import Tuning
+from treadle.runtime.tuning.tuner import AUTOTUNE_IS_OFF, OTHER_RANKS, Tuning
 
 
 def build_triton_program(
@@ -40,6 +40,6 @@ def tuning_for(program: Program, options: Options, device: GpuDevice | None) -> 
     """What is known, or will be measured, about the schedules of a program on a device."""
     if device is None or (not options.autotune and options.tuned is None):
         return None
-    return Tuning(
-        program, options, TunedAnswers(options, device.name, device.arch, device.is_alone)
-    )
+    why_not = "" if device.is_alone else OTHER_RANKS
+    answers = TunedAnswers(options, device.name, device.arch, device.is_alone)
+    return Tuning(program, options, answers, why_not if options.autotune else AUTOTUNE_IS_OFF)

@@ -37,6 +37,10 @@ WAIT_SHARE, LEAST_WAIT = 0.1, 0.05
 kernels that nobody may use must not hold up those that everybody waits for."""
 
 
+AUTOTUNE_IS_OFF = "autotune is off"
+OTHER_RANKS = "ranks must compute the same bits"
+
+
 class Makes(Protocol):
     """Who has functions compiled, and starts them."""
 
@@ -58,7 +62,10 @@ class _Variants:
 class Tuning:
     """What is asked about one program, and what is known."""
 
-    def __init__(self, program: Program, options: Options, answers: TunedAnswers) -> None:
+    def __init__(
+        self, program: Program, options: Options, answers: TunedAnswers, why_not: str = ""
+    ) -> None:
+        """`why_not`: why nothing is measured, if that is so."""
         self.answers, self.began = answers, time.monotonic()
         self.told: list[Verdict] = []
         """What was decided, one verdict for each question."""
@@ -77,9 +84,9 @@ class Tuning:
             if answer.chosen:
                 steps = question.candidates[answer.chosen].steps
                 known.update(dict.fromkeys(question.nests, steps))
-        if not options.autotune:
-            self.told += [_left(q, "autotune is off") for q in self.open]
-            self.open = []
+        if why_not:
+            self.told += [_left(q, why_not) for q in self.open]
+            self.open = []  # and nothing is compiled for it
         self.program = with_schedules(program, known)
 
     # -- before the first run ------------------------------------------------------------------
