@@ -31,7 +31,7 @@ from treadle.ir.text import parse_program
 from treadle.runtime import triton_kernels
 from treadle.runtime.cuda_driver import DriverError
 from treadle.runtime.hosts.triton import build_triton_program, tuning_for
-from treadle.runtime.triton_builds import KernelBinary
+from treadle.runtime.triton_builds import BuildError, KernelBinary
 from treadle.runtime.triton_kernels import TritonKernels
 from treadle.runtime.tuning.answers import (
     TunedAnswer,
@@ -428,9 +428,24 @@ def test_compilers_that_are_slow_are_not_waited_for(
     begin = time.monotonic()
     run_once(kernels)
     assert time.monotonic() - begin < 30
-    assert [v.facts["reason"] for v in kernels.tuned] == [
-        "no other schedule was compiled in time"
-    ] * 2
+    assert [v.facts["reason"] for v in kernels.tuned] == ["no other schedule was compiled"] * 2
+
+
+def test_an_answer_that_lacks_a_candidate_is_used_and_not_kept(
+    tmp_path: Path, launched: list[Launched], builds: FakeBuilds
+) -> None:
+    builds.is_slow = True
+    kernels = made_kernels(FakeGpu(FakeClock(second_is_fast)), tmp_path)
+    spare = [key for key, is_spare in builds.jobs if is_spare]
+    done = next(iter(builds.known.values())).result()
+    builds.known[spare[0]].set_result(done)
+    for key in spare[2:]:
+        builds.known[key].set_exception(BuildError("it cannot be compiled"))
+    settled(kernels)
+    (first, second) = kernels.tuned
+    assert (first.ok, first.facts["measured_us"][2]) == (True, None)
+    assert second.facts["reason"] == "no other schedule was compiled"
+    assert all_kept(Options(cache_dir=str(tmp_path / "cache"))) == []
 
 
 # ------------------------------------------------------------------------------- budgets

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from treadle.core.errors import TreadleError
@@ -64,6 +64,8 @@ class Trial:
     """What kernels touch: bytes, and whether that is floating point."""
     start: Callable[[int, Mapping[str, int]], Start | None]
     """(candidate, address of each storage) -> what starts it; None if it is not compiled."""
+    late: set[int] = field(default_factory=set)
+    """Candidates that were still being compiled when they were to start."""
 
     @property
     def bytes(self) -> int:
@@ -94,6 +96,8 @@ class Outcome:
     measured_ns: tuple[float, ...] = ()
     chosen: int = 0
     refused: str = ""
+    is_final: bool = True
+    """Whether nothing was missing that a later process would have."""
 
 
 def decide(
@@ -131,7 +135,7 @@ def _measured(trial: Trial, clock: DeviceClock) -> tuple[Outcome, float]:
             elif k == 0:
                 return Outcome(question, refused="its kernel is not compiled"), 0.0
         if len(recordings) < 2:
-            return Outcome(question, refused="no other schedule was compiled in time"), 0.0
+            return Outcome(question, refused="no other schedule was compiled"), 0.0
         times = {k: [recording.nanoseconds()] for k, recording in recordings.items()}
         fastest = min(several[0] for several in times.values())
         left = [k for k, several in times.items() if k == 0 or several[0] <= HOPELESS * fastest]
@@ -141,7 +145,7 @@ def _measured(trial: Trial, clock: DeviceClock) -> tuple[Outcome, float]:
     spent = launches * sum(sum(several) for several in times.values())
     best = {k: min(several[1:] or several) for k, several in times.items()}
     measured = tuple(_in_order(best, len(question.candidates)))
-    return Outcome(question, measured, chosen_of(measured)), spent
+    return Outcome(question, measured, chosen_of(measured), is_final=not trial.late), spent
 
 
 def _in_order(best: Mapping[int, float], count: int) -> Iterator[float]:

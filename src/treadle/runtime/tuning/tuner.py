@@ -150,7 +150,8 @@ class Tuning:
             if outcome.refused:
                 self.told.append(_left(question, outcome.refused))
                 continue
-            found.append(self._answer(outcome))
+            if outcome.is_final:
+                found.append(self._answer(outcome))
             measured, number = outcome.measured_ns, outcome.chosen
             self.told.append(_told(question, measured, number, "measured"))
             if number:
@@ -163,14 +164,20 @@ class Tuning:
         every = [s for sources in one.sources for s in sources or ()]
         storages = {name: self._memory(name) for source in every for name in source.storages}
 
+        late: set[int] = set()
+
         def start(k: int, addresses: Mapping[str, int]) -> Start | None:
             sources = one.sources[k]
-            if sources is None or not _is_made(makes, sources, until):
+            if sources is None:
                 return None
             try:
+                _wait(makes, sources, until)
                 starts = [makes.starting(source, addresses) for source in sources]
+            except NotInTimeError:
+                late.add(k)
+                return None
             except TreadleError:
-                return None  # a device need not have room for what a compiler made
+                return None  # compilers refuse some, and devices have no room for others
 
             def both(stream: int) -> None:
                 for begin in starts:
@@ -178,7 +185,7 @@ class Tuning:
 
             return both
 
-        return Trial(one.question, storages, start)
+        return Trial(one.question, storages, start, late)
 
     def _memory(self, storage: str) -> tuple[int, bool]:
         buffer = self.program.by_name[storage]
@@ -200,14 +207,10 @@ class Tuning:
         )
 
 
-def _is_made(makes: Makes, sources: Sequence[TritonSource], until: float) -> bool:
-    """Whether functions are compiled, or will be in time."""
+def _wait(makes: Makes, sources: Sequence[TritonSource], until: float) -> None:
+    """Wait for functions to be compiled; raises what compilers say, or NotInTimeError."""
     for source in sources:
-        try:
-            makes.submitted(source).result(max(until - time.monotonic(), 0.0))
-        except (NotInTimeError, TreadleError):
-            return False
-    return True
+        makes.submitted(source).result(max(until - time.monotonic(), 0.0))
 
 
 def _told(question: Question, measured: Sequence[float], chosen: int, by: str) -> Verdict:
