@@ -398,3 +398,25 @@ def test_what_is_kept_for_backward_and_given_to_a_call_has_its_own_name_and_line
     assert made["relu"].operator == "aten.relu.default"
     assert made["relu"].module == "1 (ReLU)"
     assert all(piece.source for piece in made.values())
+
+
+def test_schedules_that_a_gpu_decided_between_are_told_with_times_and_winner() -> None:
+    from dataclasses import replace
+
+    from treadle.core.verdict import no, yes
+
+    asked = {"nests": 2, "schedules": ["tune warps 4", "tune warps 8"], "predicted_us": [9.0, 9.5]}
+    measured = {"chosen": "tune warps 8", "by": "measured", "measured_us": [10.0, 8.25]}
+    tuned = (
+        yes("TUN001", kernel="first", **asked, **measured),
+        no("TUN001", kernel="second", reason="autotune is off", **asked),
+    )
+    found = treadle.explain(rows, *given())
+    assert all(g.tuned == () for g in found.graphs)
+    graph = replace(found.graphs[0], tuned=tuned)
+    shown = [line.split() for line in str(graph).splitlines()]
+    assert ["forward", "first", "9.000", "10.000", "tune", "warps", "4"] in shown
+    assert ["9.500", "8.250", "yes", "measured", "tune", "warps", "8"] in shown
+    second = ["forward", "second", "9.000", "yes", "the", "model:", "autotune", "is", "off"]
+    assert [*second, "tune", "warps", "4"] in shown
+    assert [v["code"] for v in graph.to_json()["tuned"]] == ["TUN001", "TUN001"]

@@ -25,11 +25,14 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is n
 SCRIPT = Path(__file__).with_name("triton_cases.py")
 
 
-def interpreted(tmp_path: Path, *arguments: str) -> str:
-    """What the script says in a process where Triton interprets."""
+CANDIDATES = SCRIPT.with_name("triton_candidates.py")
+
+
+def interpreted(tmp_path: Path, *arguments: str, script: Path = SCRIPT) -> str:
+    """What a script says in a process where Triton interprets."""
     own = {"TRITON_INTERPRET": "1", "TREADLE_CODE": "triton", "TREADLE_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
+        [sys.executable, str(script), *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **own},
@@ -76,6 +79,25 @@ def test_rows_and_columns_in_one_walk_give_eagers_results_in_other_shapes(tmp_pa
 @pytest.mark.exhaustive
 def test_long_rows_are_walked_once_for_their_softmax(tmp_path: Path) -> None:
     assert interpreted(tmp_path, "--long-rows").split()[1] == "3"
+
+
+def test_every_schedule_that_a_device_may_pick_stays_within_the_bounds(tmp_path: Path) -> None:
+    found = counts(interpreted(tmp_path, "--programs", "3", "--seed", "5", script=CANDIDATES))
+    assert found.pop("programs") >= 1
+    assert len(found) == 8
+    assert all(count >= 1 for count in found.values())
+
+
+@pytest.mark.torch
+def test_graphs_for_which_another_schedule_wins_give_eagers_results(tmp_path: Path) -> None:
+    found = counts(interpreted(tmp_path, "--graphs", "--no-nests", script=CANDIDATES))
+    assert found["graphs"] >= 4
+
+
+@pytest.mark.exhaustive
+def test_every_schedule_of_more_programs_stays_within_the_bounds(tmp_path: Path) -> None:
+    said = interpreted(tmp_path, "--programs", "40", "--seed", "11", script=CANDIDATES)
+    assert counts(said)["programs"] >= 40
 
 
 SORTED = """treadle 1

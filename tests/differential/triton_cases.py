@@ -40,12 +40,17 @@ from treadle.testing.error_bound import derive_bounds, outside
 
 
 def run_in_triton(
-    program: Program, inputs: Mapping[str, Array], sizes: Mapping[str, int], folder: str
+    program: Program,
+    inputs: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    folder: str,
+    change: Callable[[Program], Program] = lambda built: built,
 ) -> tuple[str, dict[str, Array]]:
-    """The text of a program's kernels, and what they leave in inputs and outputs."""
+    """The text of a program's kernels, changed before they are written, and what they leave."""
     options = Options(code="triton", cache_dir=folder)
     stated = replace(program, numerics=TORCH)
     built = run_pipeline(stated, Ctx(options, MACHINES, Journal()), KERNELS)
+    built = change(built)
     kernels = TritonKernels(lower(built), options)
     values = {s: sizes[s.name] for s in built.sizes}
     memory = Memory(built, values, False)

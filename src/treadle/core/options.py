@@ -229,6 +229,20 @@ class Options:
         Flag(),
         "TREADLE_RECORD",
     )
+    autotune: bool = _option(
+        True,
+        "on a GPU, measure schedules that the cost model finds about as fast, before a graph first"
+        " runs, and keep what is found out for later runs; otherwise take the model's word",
+        Flag(),
+        "TREADLE_AUTOTUNE",
+    )
+    tuned: str | None = _option(
+        None,
+        "file of what was measured elsewhere (`treadle cache export`): its answers come first, also"
+        " where nothing is measured",
+        AnyText("a file"),
+        "TREADLE_TUNED",
+    )
     report: str | None = _option(
         None,
         "file that receives a page with what was decided about each graph of torch's, and why",

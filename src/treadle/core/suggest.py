@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-MOST_SHOWN = 32
+MOST_SHOWN = 40
 """Known names that are listed: a program may have thousands."""
 
 

@@ -13,6 +13,7 @@ All other loops are the grid's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from treadle.core.verdict import Verdict, no, yes
 from treadle.index import Symbol, coefficient, hint
@@ -46,6 +47,27 @@ IN_CHUNKS = "rows in chunks"
 """What the shape of rows that add up columns on their way is called."""
 BUSY_PROGRAMS = 528
 """Programs that keep a large device busy: four for each of its 132 cores."""
+MOST_WARPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lean:
+    """How a schedule differs from the usual one; `tile` and `warps` count doublings."""
+
+    tile: int = 0
+    """Of a tile along the loop that is shared out, or of a block that is walked."""
+    warps: int = 0
+    is_walked: bool = False
+    """Whether rows go by in a loop though registers would hold them."""
+    pipeline: int = 0
+    """Loads under way in a loop; 0: as many as usual."""
+
+    def of(self, size: int, fewest: int = 1) -> int:
+        """A size of a tile, doubled as often as this says."""
+        return max(size << self.tile if self.tile >= 0 else size >> -self.tile, fewest)
+
+
+USUAL = Lean()
 
 
 def programs_of(nest: Nest, program: Program) -> int:
@@ -60,12 +82,14 @@ def programs_of(nest: Nest, program: Program) -> int:
     return count
 
 
-def choose_gpu_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
+def choose_gpu_steps(
+    nest: Nest, program: Program, lean: Lean = USUAL
+) -> tuple[tuple[Step, ...], Verdict]:
     """The schedule of a nest on a GPU, and what it does or why there is none."""
     allowed = may_be_tiled(nest, program)
     if not allowed:
         return (), allowed
-    return _GpuChoice(nest, program, accesses_of(nest.body, program)).steps()
+    return _GpuChoice(nest, program, accesses_of(nest.body, program), lean).steps()
 
 
 def may_be_tiled(nest: Nest, program: Program) -> Verdict:
@@ -99,8 +123,10 @@ def keeps_rows(body: Body) -> bool:
 class _GpuChoice:
     """The choice for one nest."""
 
-    def __init__(self, nest: Nest, program: Program, accesses: list[BodyAccess]) -> None:
-        self.nest, self.body, self.accesses = nest, nest.body, accesses
+    def __init__(
+        self, nest: Nest, program: Program, accesses: list[BodyAccess], lean: Lean
+    ) -> None:
+        self.nest, self.body, self.accesses, self.lean = nest, nest.body, accesses, lean
         self.extents = dict(self.body.space.items())
         self.costs = AccessCosts(nest.body, program, _most_often(nest.body, accesses))
         scans = any(at.stmt.op == "scan" for at in self.body.walk())
@@ -134,7 +160,8 @@ class _GpuChoice:
         across = self._across(v)
         sizes: dict[Symbol, int] = {}
         if across is not None:
-            sizes = {across: min(SQUARE, self._power(across)), v: min(SQUARE, self._power(v))}
+            side = self.lean.of(SQUARE, 16)
+            sizes = {across: min(side, self._power(across)), v: min(SQUARE, self._power(v))}
         else:
             left = self._points()
             for x in [v, *[x for x in reversed(loops) if x is not v]]:
@@ -148,14 +175,24 @@ class _GpuChoice:
         points = 1
         for size in sizes.values():
             points *= size
-        yield Tune("warps", _warps(points))
+        yield self._with_warps(_warps(points))
+
+    def _with_warps(self, usual: int) -> Tune:
+        """The warps of a program, more or fewer than usual."""
+        lean = self.lean.warps
+        warps = usual << lean if lean >= 0 else usual >> -lean
+        return Tune("warps", min(max(warps, 1), max(MOST_WARPS, usual)))
+
+    def _piped(self, usual: int) -> Tune:
+        """How many loads of a loop are under way."""
+        return Tune("pipeline", self.lean.pipeline or usual)
 
     def _points(self) -> int:
         """Points of a tile: as many as leave every core something to do."""
         points = POINTS
         while points > FEWEST_POINTS and hint(self.body.domain.numel) < points * BUSY_PROGRAMS:
             points //= 2
-        return points
+        return self.lean.of(points, 32)
 
     def _across(self, v: Symbol) -> Symbol | None:
         """A loop along which memory lies that is touched with strides along `v`."""
@@ -189,19 +226,20 @@ class _GpuChoice:
         others = [x for x in self.body.reduce.vars if x is not r]
         length = self.extents[r].value
         is_kept = not others and length is not None and length <= LONGEST_KEPT
-        size = self._power(r) if is_kept else min(BLOCK, self._power(r))
+        if self.lean.is_walked and not self.is_whole:
+            is_kept = is_kept and self._power(r) <= BLOCK // 2
+        size = self._power(r) if is_kept else min(self._block(), self._power(r))
         loops = list(self.body.domain.vars)
         rows: dict[Symbol, int] = {}
         across = self._across(r)
         if across is not None and self.is_whole:
-            rows[across] = min(SQUARE // 2, self._power(across), max(LONGEST_KEPT // size, 1))
+            most = self.lean.of(SQUARE // 2)
+            rows[across] = min(most, self._power(across), max(LONGEST_KEPT // size, 1))
         elif across is not None:
             is_kept, size = False, min(SQUARE, self._power(r))
-            rows[across] = min(SQUARE // 2, self._power(across))
-        elif loops and size < POINTS:
-            left = max(POINTS // size, 1)
-            while left > 1 and hint(self.body.domain.numel) < left * BUSY_PROGRAMS:
-                left //= 2  # a device that is half idle is not helped by full tiles
+            rows[across] = min(self.lean.of(SQUARE // 2, 2), self._power(across))
+        elif loops and (is_kept or size < POINTS):
+            left = self._rows_at_once(size)
             for x in reversed(loops):
                 many = min(self._power(x), left)
                 if many >= 2:
@@ -225,11 +263,22 @@ class _GpuChoice:
             yield from [s for s in steps if isinstance(s, Bind)]
             yield Bind(f"{r.name}'", Binding.TILE)
             # A tile that waits for its largest gains nothing from loads that are under way.
-            yield Tune("pipeline", 1 if self._is_online else 3)
+            yield self._piped(1 if self._is_online else 3)
         points = size
         for many in rows.values():
             points *= many
-        yield Tune("warps", min(_warps(points), 4) if self._is_online else _warps(points))
+        yield self._with_warps(min(_warps(points), 4) if self._is_online else _warps(points))
+
+    def _block(self) -> int:
+        """Elements of a row that a loop takes at a time."""
+        return self.lean.of(BLOCK)
+
+    def _rows_at_once(self, size: int) -> int:
+        """Short rows that one program has side by side."""
+        many = max(POINTS // size, 1)
+        while many > 1 and hint(self.body.domain.numel) < many * BUSY_PROGRAMS:
+            many //= 2  # a device that is half idle is not helped by full tiles
+        return min(self.lean.of(many), max(LONGEST_KEPT // size, 1))
 
     @property
     def _is_online(self) -> bool:
@@ -244,7 +293,7 @@ class _GpuChoice:
         (r,) = self.body.reduce.vars
         last = rows[-1]
         points = LONG_CHUNK_POINTS if self._power(r) <= SHORT_ROW else CHUNK_POINTS
-        many = min(points // self._power(r), self._power(last) // 2)
+        many = min(self.lean.of(points // self._power(r)), self._power(last) // 2)
         if many >= 2:
             yield Split(last.name, many)
         inside = [f"{last.name}'"] if many >= 2 else []
@@ -253,10 +302,9 @@ class _GpuChoice:
             yield Bind(x.name, Binding.GRID)
         for name in (*inside, r.name):
             yield Bind(name, Binding.TILE)
-        yield Tune("pipeline", 3)
-        yield Tune(
-            "warps", max(4, min(16, self._power(r) * max(many, 1) // (512 if many > 1 else 1024)))
-        )
+        yield self._piped(3)
+        per_warp = 512 if many >= 2 else 1024
+        yield self._with_warps(max(4, min(16, self._power(r) * max(many, 1) // per_warp)))
 
     def _columns(self, v: Symbol, r: Symbol) -> Iterator[Step]:
         rows = min(ROWS, self._power(r))
@@ -264,6 +312,7 @@ class _GpuChoice:
         others = hint(self.body.domain.numel) // max(hint(self.extents[v]), 1)
         while columns > COLUMNS and -(-hint(self.extents[v]) // columns) * others < BUSY_PROGRAMS:
             columns //= 2  # few steps leave room for more columns, if the device stays busy
+        columns = min(self.lean.of(columns), self._power(v))
         steps = list(self._tiled({v: max(columns, 2)}, last=v))
         yield from [s for s in steps if isinstance(s, Split)]
         yield Split(r.name, max(rows, 2))
@@ -276,8 +325,8 @@ class _GpuChoice:
         yield Order((*outer, *tiles, *walked, r.name, f"{r.name}'"))
         yield from [s for s in steps if isinstance(s, Bind)]
         yield Bind(f"{r.name}'", Binding.TILE)
-        yield Tune("pipeline", 3)
-        yield Tune("warps", 4)
+        yield self._piped(3)
+        yield self._with_warps(4)
 
     def _power(self, x: Symbol) -> int:
         """The power of two that covers a loop."""

@@ -22,7 +22,7 @@ class LikeChoices:
 
     def steps(self, nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdict]:
         """What `choose_steps` gives."""
-        key, buffers = _form_of(nest, program)
+        key, buffers = form_of(nest, program)
         known = self._known.get(key)
         if known is None:
             steps, verdict = choose_steps(nest, program)
@@ -38,7 +38,7 @@ class LikeChoices:
         return steps, Verdict(verdict.ok, verdict.code, facts)
 
 
-def _form_of(nest: Nest, program: Program) -> tuple[object, set[str]]:
+def form_of(nest: Nest, program: Program) -> tuple[object, set[str]]:
     """All that a choice depends on, whatever buffers are called; and what they are called."""
     pattern, buffers = pattern_of(nest)
     roots: dict[str, int] = {}

@@ -47,6 +47,9 @@ from treadle.runtime.packages.write import (
 )
 from treadle.runtime.plan_launches import plan_launches
 from treadle.runtime.triton_ahead import AheadKernel, compile_ahead_for, rows_of
+from treadle.runtime.triton_builds import triton_version
+from treadle.runtime.tuning.answers import TunedAnswers, for_device, read_answers
+from treadle.runtime.tuning.tuner import Tuning
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 
@@ -80,6 +83,8 @@ def compile_file(
     if out is not None:
         refuse_to_replace(out, force)
     built, options = scheduled_file(file, target, policy)
+    if archs and options.tuned is not None:
+        built = tuned_program(built, options, archs)
     host = lower(built)
     if not host.kernels:
         raise UsageError(f"there is no kernel to write: {built.name} only makes calls")
@@ -123,6 +128,18 @@ def scheduled_file(file: str, target: str, policy: str | None) -> tuple[Program,
     if choose(given, found, built, ACCOUNTINGS[options.accounting]).kept_given:
         built = run_pipeline(given, ctx, KERNELS)
     return built, options
+
+
+def tuned_program(program: Program, options: Options, archs: Sequence[str]) -> Program:
+    """The program with the schedules that a device which is not here was measured to prefer."""
+    path = options.tuned
+    assert path is not None, "a file is named"
+    if len(archs) > 1:
+        message = f"{path} speaks of one device, and kernels are written once: name one --arch"
+        raise UsageError(message, code="OPT002")
+    for_device(read_answers(path), "", archs[0], triton_version(), path)  # raises what is wrong
+    answers = TunedAnswers(options, "", archs[0], is_alone=False)
+    return Tuning(program, options, answers, f"{archs[0]} is not here").program
 
 
 def _is_plain(host: HostProgram, shape: LaunchShape) -> bool:

@@ -29,7 +29,8 @@ class DriverError(TreadleError):
 
 
 @lru_cache(maxsize=1)
-def _driver() -> Any:
+def driver() -> Any:
+    """The driver's functions; DriverError without one."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as e:
@@ -40,7 +41,7 @@ def _check(status: int, what: str) -> None:
     if status == 0:
         return
     said = ctypes.c_char_p()
-    _driver().cuGetErrorString(status, ctypes.byref(said))
+    driver().cuGetErrorString(status, ctypes.byref(said))
     words = (said.value or b"").decode() or f"error {status}"
     raise DriverError(f"the driver cannot {what}: {words}")
 
@@ -48,34 +49,43 @@ def _check(status: int, what: str) -> None:
 def function_address(name: str) -> int | None:
     """Where a function of the driver lies; None without one."""
     try:
-        return ctypes.cast(_driver()[name], ctypes.c_void_p).value
+        return ctypes.cast(driver()[name], ctypes.c_void_p).value
     except (AttributeError, DriverError):
         return None
 
 
-def _enter(device: int) -> None:
+def checked(name: str, *arguments: Any) -> None:
+    """Call a function of the driver by name; DriverError if it says no, or has none."""
+    try:
+        function = driver()[name]
+    except AttributeError as e:
+        raise DriverError(f"the driver has no {name}") from e
+    _check(function(*arguments), f"do {name}")
+
+
+def enter(device: int) -> None:
     """Give a thread that has done nothing on a device yet the context that others have there."""
-    driver, present, own = _driver(), ctypes.c_void_p(), ctypes.c_int()
-    _check(driver.cuCtxGetCurrent(ctypes.byref(present)), "say where it is")
+    known, present, own = driver(), ctypes.c_void_p(), ctypes.c_int()
+    _check(known.cuCtxGetCurrent(ctypes.byref(present)), "say where it is")
     if present.value is not None:
         return
-    _check(driver.cuDeviceGet(ctypes.byref(own), device), f"find device {device}")
-    _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(present), own), f"use device {device}")
-    _check(driver.cuCtxSetCurrent(present), f"enter device {device}")
+    _check(known.cuDeviceGet(ctypes.byref(own), device), f"find device {device}")
+    _check(known.cuDevicePrimaryCtxRetain(ctypes.byref(present), own), f"use device {device}")
+    _check(known.cuCtxSetCurrent(present), f"enter device {device}")
 
 
 def load_function(made: KernelBinary, device: int) -> int:
     """The function of a binary, ready on a device, the present one."""
     if made.scratch:
         raise DriverError(f"{made.name} wants {made.scratch} bytes of device memory of its own")
-    _enter(device)
-    driver, module, function = _driver(), ctypes.c_void_p(), ctypes.c_void_p()
-    _check(driver.cuModuleLoadData(ctypes.byref(module), made.binary), f"load {made.name}")
+    enter(device)
+    known, module, function = driver(), ctypes.c_void_p(), ctypes.c_void_p()
+    _check(known.cuModuleLoadData(ctypes.byref(module), made.binary), f"load {made.name}")
     name = made.name.encode()
-    found = driver.cuModuleGetFunction(ctypes.byref(function), module, name)
+    found = known.cuModuleGetFunction(ctypes.byref(function), module, name)
     _check(found, f"find {made.name} in its binary")
     if made.shared > FREE_SHARED:
-        asked = driver.cuFuncSetAttribute(function, SHARED_LIMIT, made.shared)
+        asked = known.cuFuncSetAttribute(function, SHARED_LIMIT, made.shared)
         _check(asked, f"give {made.name} {made.shared} bytes of shared memory")
     assert function.value is not None, "the driver found it"
     return function.value
@@ -93,7 +103,7 @@ class _Arguments(threading.local):
 
 def launcher(made: KernelBinary, function: int, grid: int, count: int) -> Callable[..., None]:
     """What launches a function on a stream: `start(stream, arguments)`, all of them numbers."""
-    launch, given = _driver().cuLaunchKernel, _Arguments(count)
+    launch, given = driver().cuLaunchKernel, _Arguments(count)
     point = ctypes.c_void_p
     where, threads = point(function), LANES * made.warps
     # Numbers that Python hands to C are ints there; the driver wants unsigned ones of that width.

@@ -59,7 +59,7 @@ class KernelJob:
     @property
     def key(self) -> str:
         """What equal jobs have in common, in any process."""
-        whole = json.dumps([VERSION, _triton_version(), self.as_data()], sort_keys=True)
+        whole = json.dumps([VERSION, triton_version(), self.as_data()], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()
 
 
@@ -100,8 +100,8 @@ class Builds:
         self._owner = 0
         """Who started the process: a fork of his must neither use nor end it."""
 
-    def submit(self, job: KernelJob) -> Future[KernelBinary]:
-        """The binary of a job, now or later."""
+    def submit(self, job: KernelJob, is_spare: bool = False) -> Future[KernelBinary]:
+        """The binary of a job, now or later; a spare one waits while others do."""
         key = job.key
         with self._lock:
             known = self._known.get(key)
@@ -119,7 +119,7 @@ class Builds:
             number = self._count
             self._open[number] = job, found
         try:
-            if not self._sent(number, job):
+            if not self._sent(number, job, is_spare):
                 threading.Thread(target=self._compile_here, args=(number, job), daemon=True).start()
         except BaseException as e:
             self._open.pop(number, None)
@@ -160,13 +160,14 @@ class Builds:
             self._folder, self._owner = tempfile.mkdtemp(prefix="treadle-triton-"), os.getpid()
             atexit.register(self.close)
 
-    def _sent(self, number: int, job: KernelJob) -> bool:
+    def _sent(self, number: int, job: KernelJob, is_spare: bool) -> bool:
         with self._lock:
             if not self._started():
                 return False
             assert self._process is not None, "it was just started"
             assert self._process.stdin is not None, "its input is a pipe"
             line = {"id": number, "out": self._place(number), "job": job.as_data()}
+            line["spare"] = is_spare
             try:
                 self._process.stdin.write(json.dumps(line) + "\n")
                 self._process.stdin.flush()
@@ -262,7 +263,8 @@ def compilers_for(arch: str, options: Options) -> Builds:
 
 
 @lru_cache(maxsize=1)
-def _triton_version() -> str:
+def triton_version() -> str:
+    """The version of the compiler, which everything it makes depends on; empty without one."""
     for name in ("triton", "pytorch-triton"):
         try:
             return metadata.version(name)

@@ -12,21 +12,26 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from treadle.codegen.host import HostProgram
-from treadle.codegen.triton.unit import TritonUnit, write_triton
+from treadle.codegen.triton.unit import TritonUnit, module_of_one, sources_of, write_triton
 from treadle.codegen.triton.writer import TritonSource
 from treadle.core.options import Options, cache_folder
+from treadle.core.verdict import Verdict
 from treadle.index import Symbol, evaluate
-from treadle.ir.program import Program
+from treadle.ir.loop_schedule import Step
 from treadle.runtime.cuda_driver import launcher, load_function
 from treadle.runtime.triton_builds import Builds, KernelBinary, KernelJob, compilers_for
 from treadle.runtime.triton_server import load_file
+from treadle.runtime.tuning.decide import DeviceClock, Start
+from treadle.runtime.tuning.tuner import Tuning
 
 AN_ADDRESS = 1 << 40
 """Stands for an address where there is no memory: 64 bits wide, well aligned."""
@@ -51,12 +56,25 @@ class GpuDevice(Protocol):
     def here(self) -> AbstractContextManager[Any]:
         """Makes it the present device."""
 
+    @property
+    def name(self) -> str:
+        """What its maker calls it: devices of one name are equally fast."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other rank must compute the same bits as this one."""
+
+    def clock(self, most: int | None) -> DeviceClock | str:
+        """What measures on it, with at most so many bytes; or why nothing is measured now."""
+
 
 @dataclass(frozen=True)
 class _Ready:
     """A function to launch, and which of the program's storages and sizes it takes."""
 
     source: TritonSource
+    function: TritonSource
+    """The one of those that are alike that is compiled."""
     places: tuple[int, ...]
 
     def addresses(self, every: Any) -> list[int]:
@@ -78,21 +96,31 @@ class TritonKernels:
     """The kernels of one program."""
 
     def __init__(
-        self, host: HostProgram, options: Options, device: GpuDevice | None = None
+        self,
+        host: HostProgram,
+        options: Options,
+        device: GpuDevice | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
-        """Without a device Triton itself compiles, or interprets."""
-        self.program: Program = host.program
+        """Without a device Triton itself compiles, or interprets; then nothing is tuned."""
+        self.host, self.program = host, host.program
         self.unit: TritonUnit = write_triton(host)
-        self.options, self.device = options, device
+        self.options, self.device, self._tuning = options, device, tuning
+        if tuning is not None:
+            tuning.write(host, self.unit)
         storages = [s for several in self.unit.kernels for one in several for s in one.storages]
         self.storages = tuple(dict.fromkeys(storages))
-        place = {name: k for k, name in enumerate(self.storages)}
+        self._place = {name: k for k, name in enumerate(self.storages)}
         self.kernels = [
-            [_Ready(one, tuple([place[s] for s in one.storages])) for one in several]
+            [self._ready(one, self.unit.functions[one.name]) for one in several]
             for several in self.unit.kernels
         ]
         self._begun = False
+        self._settling = threading.Lock()
         self._functions: dict[KernelJob, tuple[KernelBinary, int]] = {}
+
+    def _ready(self, source: TritonSource, function: TritonSource) -> _Ready:
+        return _Ready(source, function, tuple([self._place[s] for s in source.storages]))
 
     @property
     def builds(self) -> Builds:
@@ -111,40 +139,81 @@ class TritonKernels:
             if not is_interpreted():
                 self.bind(0, len(self.kernels), self._likely)
             return
-        for name in self.unit.functions:
-            self.builds.submit(self._job(name, self._likely))
+        for source in self.unit.functions.values():
+            self.submitted(source)
+        for source in self._tuning.others() if self._tuning is not None else ():
+            self.builds.submit(self._job(source, self._likely), is_spare=True)
         self._begun = True
 
     def settle(self) -> None:
-        """Wait for what was begun, and load it; raises what compiler or driver say against it."""
-        if self.device is not None and self._begun:
-            with self.device.here():
-                for name in self.unit.functions:
-                    self.function(name, self._likely)
+        """Wait for what was begun, and load it; raises what compiler or driver say against it.
+
+        What a device has to decide between is measured now: from here on nothing changes.
+        """
+        if self.device is None or not self._begun:
+            return
+        with self.device.here(), self._settling:
+            for source in self.unit.functions.values():
+                self.function(source, self._likely)
+            if self._tuning is not None and self._tuning.variants:
+                self._tune(self._tuning, self.device)
+
+    @property
+    def tuned(self) -> Sequence[Verdict]:
+        """What was decided between schedules, and what was left to the model."""
+        return () if self._tuning is None else self._tuning.verdicts()
+
+    def _tune(self, tuning: Tuning, device: GpuDevice) -> None:
+        clock = device.clock(self.options.memory_limit)
+        if isinstance(clock, str):
+            tuning.leave(clock)
+        else:
+            self._use(tuning, tuning.decide(self, clock))
+
+    def _use(self, tuning: Tuning, chosen: Mapping[str, tuple[Step, ...]]) -> None:
+        """Launch nests by other schedules from now on."""
+        for k, plan in enumerate(self.host.kernels):
+            if chosen.keys().isdisjoint(n.name for n in plan.nests):
+                continue
+            nests = [replace(n, schedule=chosen.get(n.name, n.schedule)) for n in plan.nests]
+            made = sources_of(self.program, nests, plan.shape, self.unit.names)
+            self.kernels[k] = [self._ready(one, tuning.known(one)) for one in made]
 
     @property
     def _likely(self) -> list[int]:
         return [s.hint or 1 for s in self.program.sizes]
 
-    def _job(self, name: str, sizes: Sequence[int]) -> KernelJob:
+    def _job(self, source: TritonSource, sizes: Sequence[int]) -> KernelJob:
         assert self.device is not None, "jobs are for a device"
-        source = self.unit.functions[name]
         return KernelJob(
-            self.unit.module_of(name),
-            name,
+            module_of_one(source),
+            source.name,
             self.device.arch,
             len(source.storages),
             tuple([("i32" if n < NARROW else "i64", n % 16 == 0) for n in sizes]),
             tuple(sorted(launch_options(source).items())),
         )
 
+    def submitted(self, source: TritonSource) -> Future[KernelBinary]:
+        """The binary of a function for the likely sizes, now or later."""
+        return self.builds.submit(self._job(source, self._likely))
+
+    def starting(self, source: TritonSource, addresses: Mapping[str, int]) -> Start:
+        """What starts a function on the memory of its storages, on a stream."""
+        numbers = self._likely
+        one = self._ready(source, source)
+        grid = one.grid(dict(zip(self.program.sizes, numbers, strict=True)))
+        made = self.function(source, numbers)
+        start = launcher(*made, grid, len(one.places) + len(numbers))
+        given = [*one.addresses([addresses.get(s, 0) for s in self.storages]), *numbers]
+        return lambda stream: start(stream, given)
+
     def bind(self, first: int, last: int, numbers: Sequence[int]) -> Launch:
         """What launches kernels `first` up to, not including, `last` for some run-time sizes."""
         values = dict(zip(self.program.sizes, numbers, strict=True))
-        chosen = [one for several in self.kernels[first:last] for one in several]
-        sized = [(one, grid) for one in chosen if (grid := one.grid(values))]
         if self.device is not None:
-            return _Late(self, self.device, sized, tuple(numbers))
+            return _Late(self, self.device, range(first, last), tuple(numbers))
+        sized = self.sized(range(first, last), values)
         by_triton = _interpreted if is_interpreted() else _direct
         starts = [
             (by_triton(getattr(self._module, one.source.name), one.source, grid, numbers), one)
@@ -158,9 +227,16 @@ class TritonKernels:
 
         return launch
 
-    def function(self, name: str, numbers: Sequence[int]) -> tuple[KernelBinary, int]:
+    def sized(
+        self, kernels: Sequence[int], values: Mapping[Symbol, int]
+    ) -> list[tuple[_Ready, int]]:
+        """The functions of some kernels that have something to do, and how many programs."""
+        chosen = [one for k in kernels for one in self.kernels[k]]
+        return [(one, grid) for one in chosen if (grid := one.grid(values))]
+
+    def function(self, source: TritonSource, numbers: Sequence[int]) -> tuple[KernelBinary, int]:
         """A function for some run-time sizes, compiled, and where the driver has it."""
-        job = self._job(name, numbers)
+        job = self._job(source, numbers)
         if job not in self._functions:
             made = self.builds.submit(job).result()
             assert self.device is not None, "functions are loaded for a device"
@@ -181,10 +257,10 @@ class _Late:
         self,
         kernels: TritonKernels,
         device: GpuDevice,
-        sized: Sequence[tuple[_Ready, int]],
+        numbered: Sequence[int],
         numbers: tuple[int, ...],
     ) -> None:
-        self.kernels, self.device, self.sized, self.numbers = kernels, device, sized, numbers
+        self.kernels, self.device, self.numbered, self.numbers = kernels, device, numbered, numbers
         self._starts: list[tuple[Callable[..., None], _Ready]] | None = None
 
     def __call__(self, addresses: Any) -> None:
@@ -199,8 +275,9 @@ class _Late:
 
     def _loaded(self) -> list[tuple[Callable[..., None], _Ready]]:
         found = []
-        for one, grid in self.sized:
-            made = self.kernels.function(one.source.name, self.numbers)
+        values = dict(zip(self.kernels.program.sizes, self.numbers, strict=True))
+        for one, grid in self.kernels.sized(self.numbered, values):
+            made = self.kernels.function(one.function, self.numbers)
             start = launcher(*made, grid, len(one.places) + len(self.numbers))
             found.append((start, one))
         self._starts = found

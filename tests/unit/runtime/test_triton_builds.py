@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 
 from treadle.core.options import Options
 from treadle.runtime.triton_builds import BuildError, Builds, KernelJob
+from treadle.runtime.triton_server import Server
 
 TEXT = """import triton
 import triton.language as tl
@@ -128,3 +129,25 @@ def test_where_no_process_can_be_started_jobs_are_done_here(
 ) -> None:
     monkeypatch.setattr("treadle.runtime.triton_server.__file__", "nowhere.py")
     assert builds.submit(job()).result(60).name == "twice"
+
+
+def test_spare_jobs_wait_for_others_and_leave_them_room() -> None:
+    server = Server(8)
+    server.waiting = [{"id": 1, "spare": True}, {"id": 2}, {"id": 3, "spare": False}]
+    found = []
+    while (one := server.next()) is not None:
+        found.append(one["id"])
+        server.running[one["id"]] = one
+    assert found == [2, 3, 1]
+    server.waiting = [{"id": k, "spare": True} for k in range(10, 20)]
+    while (one := server.next()) is not None:
+        server.running[one["id"]] = one
+    assert len(server.running) == 6
+    server.waiting.append({"id": 30})
+    assert server.next() == {"id": 30}
+    assert Server(1).next() is None
+
+
+def test_a_spare_job_is_compiled_like_any_other(builds: Builds) -> None:
+    made = builds.submit(job(), is_spare=True).result(60)
+    assert builds.submit(job()).result() is made

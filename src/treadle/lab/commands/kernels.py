@@ -12,6 +12,7 @@ from typing import NamedTuple
 from treadle.analysis.accounting import ACCOUNTINGS, LAUNCHLESS
 from treadle.analysis.cost import Roofline, cost_model, work_of
 from treadle.core.errors import UsageError
+from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.core.writing import Outputs
 from treadle.frontends.inductor_dump import unpacked
@@ -25,6 +26,7 @@ from treadle.lab.help import PROGRAM_FILE
 from treadle.lab.loading import load_program
 from treadle.lab.output import emit, human_bytes, table
 from treadle.lab.scheduling import context_for, for_target, options_for
+from treadle.runtime.tuning.questions import questions_of
 from treadle.schedule.passes import KERNELS
 from treadle.schedule.pipeline import run_pipeline
 from treadle.schedule.policy import POLICIES
@@ -99,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
         "target": options.target,
         "kept_given": choice.kept_given,
         "schedules": schedules_of(built, [r.name for r in shown]),
+        "candidates": candidates_of(built, options, [r.name for r in shown]),
     }
     notes = [kept_line(choice)] if choice.kept_given else []
     total = (
@@ -107,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.only is not None:
         total = f"of {total}"
-    emit(args.json, data, [*_lines(built, shown, args.only), total, *notes])
+    emit(args.json, data, [*_lines(built, options, shown, args.only), total, *notes])
     outputs.write("-o", show_program(built))
     return 0
 
@@ -138,6 +141,23 @@ def schedules_of(program: Program, kernels: Sequence[str]) -> dict[str, list[str
     return found
 
 
+def candidates_of(
+    program: Program, options: Options, kernels: Sequence[str]
+) -> dict[str, list[tuple[str, float]]]:
+    """For nests of these kernels that a GPU is asked about: its schedules and predicted times."""
+    ours = {
+        leaf.name
+        for name in kernels
+        if name in program.op_by_name
+        for leaf in program.op_by_name[name].leaves
+    }
+    found: dict[str, list[tuple[str, float]]] = {}
+    for question in questions_of(program, cost_model(program, options)):
+        for nest in [n for n in question.nests if n in ours]:
+            found[nest] = [(c.text, round(c.predicted_ns / 1e3, 3)) for c in question.candidates]
+    return found
+
+
 def _shown(rows: list[KernelRow], only: str | None) -> list[KernelRow]:
     found = [r for r in rows if only is None or r.name == only]
     if only is not None and not found:
@@ -146,7 +166,9 @@ def _shown(rows: list[KernelRow], only: str | None) -> list[KernelRow]:
     return found
 
 
-def _lines(program: Program, shown: list[KernelRow], only: str | None) -> Iterator[str]:
+def _lines(
+    program: Program, options: Options, shown: list[KernelRow], only: str | None
+) -> Iterator[str]:
     cells = [
         (r.name, r.kind, len(r.ops), r.nests, human_bytes(r.bytes_loaded),
          human_bytes(r.bytes_stored), r.predicted_us)
@@ -159,3 +181,6 @@ def _lines(program: Program, shown: list[KernelRow], only: str | None) -> Iterat
     else:
         yield ""
         yield from show_operation(program.op_by_name[only]).splitlines()
+        for name, several in candidates_of(program, options, [only]).items():
+            yield f"{name}: a GPU decides between these (TUN001), without one the first is used"
+            yield from (f"  {us:,} us predicted: {steps}" for steps, us in several)

@@ -99,6 +99,8 @@ class Runner:
         """The host in C of a program without run-time sizes, once there is one."""
         self.give_up: GiveUp | None = None
         """What to run instead if compilers that ran beside us say no; None: their error is ours."""
+        self.on_settled: Callable[[], None] | None = None
+        """Called once all kernels are there, and it is decided which are used."""
         self._instead: Callable[[list[Any]], Any] | None = None
         self._is_settled = not isinstance(compiled.kernels, TritonKernels)
 
@@ -157,6 +159,8 @@ class Runner:
             self._instead = self.give_up(e)
             return False
         self._is_settled = True
+        if self.on_settled is not None:
+            self.on_settled()
         return True
 
     def _finished(self, host: CHost, given: list[Any], found: Any) -> list[Any]:

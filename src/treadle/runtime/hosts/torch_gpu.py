@@ -10,7 +10,10 @@ from typing import Any
 import torch
 
 from treadle.core.options import Options
+from treadle.runtime.cuda_clock import CudaClock
 from treadle.runtime.triton_builds import compilers_for
+from treadle.runtime.tuning.decide import DeviceClock
+from treadle.runtime.tuning.tuner import OTHER_RANKS
 
 
 class TorchGpu:
@@ -26,6 +29,27 @@ class TorchGpu:
         """Its architecture, as compilers call it."""
         major, minor = torch.cuda.get_device_capability(self.number)
         return f"sm_{major}{minor}"
+
+    @cached_property
+    def name(self) -> str:
+        """What its maker calls it."""
+        return str(torch.cuda.get_device_name(self.number))
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other rank must compute the same bits as this one."""
+        known: Any = torch.distributed
+        if not known.is_available() or not known.is_initialized():
+            return True
+        return int(known.get_world_size()) == 1
+
+    def clock(self, most: int | None) -> DeviceClock | str:
+        """What measures on it, with at most so many bytes; or why nothing is measured now."""
+        if not self.is_alone:
+            return OTHER_RANKS
+        if torch.cuda.is_current_stream_capturing():
+            return "the caller records what runs"
+        return CudaClock(self.number, self.stream(), most)
 
     def stream(self) -> int:
         """The stream that the caller works on."""

@@ -171,6 +171,7 @@ def compile_graph(
         return _without(gm, kind, settings, e)
     built.runner.give_up = partial(_without, gm, kind, settings)
     log.show(built)
+    log.follow(built)
     if settings.report is not None:
         settings.report(built)
     if settings.options.report is not None:

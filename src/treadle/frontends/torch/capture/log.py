@@ -25,6 +25,7 @@ from treadle.frontends.torch.report.memory import graph_memory
 from treadle.ir.effects import runs
 from treadle.ir.program import Program
 from treadle.ir.text import show_program
+from treadle.runtime.triton_kernels import TritonKernels
 
 if TYPE_CHECKING:
     from treadle.frontends.torch.capture.compile import Built
@@ -54,6 +55,20 @@ def show(built: Built) -> None:
         kernels = "\n".join(k.text for k in built.runner.compiled.unit.kernels)
         code.debug("%s:\n%s", built.name, kernels)
     trace(built)
+
+
+def follow(built: Built) -> None:
+    """Have it logged what a GPU decides between schedules of a graph, once it has."""
+    fusion, kernels = compat.artifact_log("fusion"), built.runner.compiled.kernels
+    if fusion is None or not isinstance(kernels, TritonKernels):
+        return
+    name = built.name
+
+    def tell() -> None:
+        for verdict in kernels.tuned:
+            fusion.debug("%s: tuned: %s", name, verdict)
+
+    built.runner.on_settled = tell
 
 
 def trace(built: Built) -> None:

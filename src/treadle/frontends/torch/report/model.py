@@ -21,6 +21,7 @@ import torch
 from treadle.analysis.accounting import OURS, Figures, figures
 from treadle.core.errors import UsageError
 from treadle.core.tables import Section
+from treadle.core.verdict import Verdict
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.backend import compile_with, read_settings
 from treadle.frontends.torch.capture.compile import Built, Settings
@@ -28,6 +29,7 @@ from treadle.frontends.torch.lowering.origins import calling_line
 from treadle.frontends.torch.report.memory import GraphMemory, graph_memory
 from treadle.frontends.torch.report.pages import Page, memory_sections, schedule_sections
 from treadle.runtime.hosts.torch_c import HostReport, host_report
+from treadle.runtime.triton_kernels import TritonKernels
 
 ATTRIBUTE = "memory"
 
@@ -130,6 +132,8 @@ class GraphReport(Page):
     """The generated C."""
     host: HostReport
     """Who carries it out: a function in C, or Python; and which calls go back to Python."""
+    tuned: tuple[Verdict, ...] = ()
+    """What a GPU decided, or will, between schedules of kernels (TUN001)."""
 
     @property
     def peak_bytes(self) -> int:
@@ -158,6 +162,7 @@ class GraphReport(Page):
             "agreed": dict(self.agreed),
             "seconds": self.seconds,
             "host": asdict(self.host),
+            "tuned": [verdict.to_dict() for verdict in self.tuned],
         }
 
 
@@ -318,7 +323,7 @@ def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
 def graph_report(built: Built) -> GraphReport:
     """The report of one compiled graph."""
     calls = Counter(built.lowered.fallbacks)
-    journal = built.scheduled.journal
+    journal, kernels = built.scheduled.journal, built.runner.compiled.kernels
     return GraphReport(
         name=built.name,
         before=figures(built.lowered.program, OURS),
@@ -331,6 +336,7 @@ def graph_report(built: Built) -> GraphReport:
         seconds=built.seconds,
         source="\n".join(k.text for k in built.runner.compiled.unit.kernels),
         host=host_report(built.runner.bound()),
+        tuned=tuple(kernels.tuned) if isinstance(kernels, TritonKernels) else (),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from treadle.core.tables import Section, as_html, as_text, human_bytes
+from treadle.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from treadle.frontends.torch.report.memory import GraphMemory, Piece
@@ -20,6 +21,7 @@ SCHEDULES = (
     "graph", "kernels before", "after", "moved before", "after ", "peak", "loops", "calls", "s",
 )  # fmt: skip
 CALLS = ("graph", "called operator", "times", "why it is not generated")
+TUNED = ("graph", "kernel", "predicted us", "measured us", "used", "who says so", "schedule")
 REFUSALS = ("graph", "code", "times", "what it says")
 
 
@@ -89,6 +91,8 @@ def schedule_sections(
     slow = [(g.name, _short(g.host.reason)) for g in graphs if g.host.host == "python"]
     if slow:
         yield Section("graphs whose host is Python:", ("graph", "why"), tuple(slow))
+    if tuned := [row for g in graphs for verdict in g.tuned for row in _tuned(g.name, verdict)]:
+        yield Section("schedules that a GPU decides between (TUN001):", TUNED, tuple(tuned))
     if refused := [(g.name, code, n) for g in graphs for code, n in g.refused.items()]:
         from treadle.core.codes import load_codes
 
@@ -125,6 +129,19 @@ def _schedule_row(g: GraphReport) -> tuple[object, ...]:
         g.name, g.before.kernels, g.after.kernels, *moved, human_bytes(g.memory.peak_bytes),
         g.lowered, calls, f"{g.seconds:.2f}",
     )  # fmt: skip
+
+
+def _tuned(graph: str, verdict: Verdict) -> Iterator[tuple[object, ...]]:
+    """One row for each schedule of a kernel; the usual one first."""
+    facts: Mapping[str, Any] = verdict.facts
+    measured = facts.get("measured_us", ())
+    for k, steps in enumerate(facts["schedules"]):
+        used = steps == facts.get("chosen", facts["schedules"][0])
+        time = measured[k] if k < len(measured) and measured[k] is not None else ""
+        who = facts["by"] if verdict else f"the model: {facts['reason']}"
+        start = (graph, facts["kernel"]) if k == 0 else ("", "")
+        end = ("yes" if used else "", who if used else "", steps)
+        yield (*start, facts["predicted_us"][k], time, *end)
 
 
 def _count(graphs: Sequence[object]) -> str:
