@@ -24,6 +24,7 @@ from treadle.ir.loop_schedule import (
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_gpu import may_be_tiled
 from treadle.kernel.choose_product import may_be_unrolled
+from treadle.kernel.narrow_rows import read_back
 from treadle.kernel.stages import plan_nests
 from treadle.kernel.vector_rules import accesses_of, may_be_vector, may_reorder
 
@@ -77,6 +78,10 @@ def is_allowed(nest: Nest, program: Program) -> Verdict:
         if a.number in plan.staged and a.storage in written:
             reason = f"a tile of '{a.buffer}' would miss what is stored"
             return no("KER007", nest=nest.name, reason=reason)
+    late = read_back(nest.body, accesses, plan)
+    if late is not None:
+        reason = f"what a tile of '{late}' holds is touched before it is stored"
+        return no("KER007", nest=nest.name, reason=reason)
     return _may_be_vectors(nest, program, plan)
 
 

@@ -35,7 +35,8 @@ from treadle.ir.ops import OPS
 from treadle.ir.products import MatrixProduct
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_product import product_in, product_steps
-from treadle.kernel.stages import POSITIONS, Nests, plan_nests
+from treadle.kernel.narrow_rows import NARROW_BLOCK, narrow_rows
+from treadle.kernel.stages import LONGEST_ROW, POSITIONS, Nests, plan_nests
 from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
 
 VECTOR = 8
@@ -251,21 +252,28 @@ class _Choice:
         reduce = v in self.body.reduce.vars
         others = [x for x in self.body.space.vars if x is not v]
         names = [*[x.name for x in others], v.name]
-        yield from self._keeps()
-        if not others and not reduce and self._may_share():
-            yield Split(v.name, SHARED_BLOCK)
+        narrow = narrow_rows(self.body, self.program, self.accesses, v)
+        flush = self._flush_rows(v) if reduce else None
+        yield from self._keeps(narrow)
+        size = self._row_block(v, flush == f"{v.name}'", bool(narrow))
+        if size:
+            yield Split(v.name, size)
             names.append(f"{v.name}'")
-        if reduce and (flush := self._flush_rows(v)) is not None:
-            if flush == f"{v.name}'":
-                size = self._block() * VECTOR
-                yield Split(v.name, size)
-                names = [*names[:-1], v.name, f"{v.name}'"]
-                flush = v.name
-            yield Order(tuple(names))
-            yield Flush(flush)
-        else:
-            yield Order(tuple(names))
+        yield from map(StageLoad, narrow)
+        yield Order(tuple(names))
+        if flush is not None:
+            yield Flush(flush.removesuffix("'"))
         yield Bind(names[-1], Binding.VECTOR)
+
+    def _row_block(self, v: Symbol, flushes: bool, is_narrow: bool) -> int:
+        """The elements of a block along rows; 0 if they are walked whole."""
+        most = NARROW_BLOCK if is_narrow else 1 << 30
+        if flushes:
+            return min(self._block() * VECTOR, most)
+        if is_narrow:
+            return max(2, min(most, hint(self.extents[v])))
+        is_only = len(self.body.space) == 1 and v in self.body.domain.vars
+        return SHARED_BLOCK if is_only and self._may_share() else 0
 
     def _flush_rows(self, v: Symbol) -> str | None:
         """The loop at whose steps partial sums flow on; a prime: inside the vector loop itself."""
@@ -303,6 +311,7 @@ class _Choice:
                     flush = x.name
                     break
                 length = longer
+        yield from map(StageLoad, narrow_rows(self.body, self.program, self.accesses, v))
         yield Order((*outer, v.name, *reduce, f"{v.name}'"))
         if flush is not None:
             yield Flush(flush)
@@ -357,9 +366,12 @@ class _Choice:
         yield Bind(f"{v.name}'", Binding.VECTOR)
 
     # -- sums and rows -------------------------------------------------------------------------
-    def _keeps(self) -> Iterator[Step]:
+    def _keeps(self, narrow: list[int]) -> Iterator[Step]:
+        passes = [{s.number for s in p.needed} for p in self.stages.passes.values()]
+        is_short = self.body.reduce.numel_hint <= LONGEST_ROW
         for s in self.stages.steps:
-            if s.kept:
+            again = s.op == "load" and s.number in narrow and is_short
+            if s.kept or (again and sum(s.number in one for one in passes) > 1):
                 yield Keep(s.number)
 
     def _adds(self) -> bool:

@@ -80,6 +80,8 @@ class PassWriter:
             if a.part is AxisPart.WITHIN and self._fills_tiles:
                 self._fills_tiles = False
                 w.tiles.fill(self.one.needed)
+            if a.binding is Binding.VECTOR:
+                w.tiles.widen(self.one.needed, self.one.time)
             block = w.open_axis(a, self._clauses(k))
             if k == self.last_lane:
                 w._lane_block = block
@@ -100,6 +102,8 @@ class PassWriter:
         w._done = made_before
         for k in reversed(range(len(self.inner))):
             w.loops.pop()
+            if k == len(self.inner) - 1:
+                w.tiles.drain()
             if k == self.last_lane + 1 and self.is_inside:
                 self._join(lane=False)
             if k == self.last_lane:

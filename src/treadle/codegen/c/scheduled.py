@@ -307,12 +307,14 @@ class ScheduledWriter(BodyWriter):
         if not steps:
             return
         self.tiles.fill(steps)
+        self.tiles.widen(steps)
         self._open_lanes()
         self._finish_here()
         for step in steps:
             self._unkept(step)
             self._written.add(step.position)
         self._close_lanes()
+        self.tiles.drain()
 
     def _open_lanes(self) -> None:
         self._scope = set()
@@ -433,15 +435,15 @@ class ScheduledWriter(BodyWriter):
             self.define(step.number, [f"{row}[{self.position()}]"])
             return
         self._unkept(step)
-        if step.kept and one.time == step.time:
+        if step.kept and one.time == step.time and not self.tiles.is_row(step):
             row = self._row(step.number, self.type_of(step.number))
             self.loops.innermost.add(f"{row}[{self.position()}] = {self.name_of(step.number)};")
 
     def _unkept(self, step: Step) -> None:
-        staged = self.tiles.element(step.number) if step.op == "load" else None
+        staged = self.tiles.element(step) if step.op == "load" else None
         if staged is not None:
             self.define(step.number, [staged])
-        else:
+        elif not self.tiles.takes(step):
             self.statement(step.stmt, step.number)
 
     def finish(self, acting: Acting, names: Names) -> None:
