@@ -354,7 +354,7 @@ class _Choice:
 
     def _tiled(self, v: Symbol, u: Symbol) -> Iterator[Step]:
         yield Split(u.name, TILE)
-        yield Split(v.name, TILE_LENGTH)
+        yield Split(v.name, min(TILE_LENGTH, -(-hint(self.extents[v]) // TILE) * TILE))
         rest = [x for x in self.body.domain.vars if x is not u and x is not v]
         inner = [x for x in self.body.reduce.vars if x is not v]
         yield Order(

@@ -16,6 +16,7 @@ gains    predicted time (`repeat_times`): of producer and readers as fusion woul
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from treadle.analysis.access import accesses
@@ -27,7 +28,7 @@ from treadle.core.costs import CostModel
 from treadle.core.verdict import YES, Verdict, no, yes
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
-from treadle.ir.pattern import pattern_of
+from treadle.ir.pattern import pattern_of, place_of
 from treadle.ir.products import product_of
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.schedule.policy import Policy, policy_of
@@ -265,9 +266,14 @@ class _Round:
         return all(self._is_little(source, op) for op in readers)
 
     def _bytes_to_repeat(self, source: _Source, op: Loop) -> int:
-        """The bytes that a reader loads if it computes the source's result itself."""
-        points = pattern_of(op).pattern.derive(_points)
-        return min(source.read_bytes, source.element_bytes * points)
+        """The bytes that a reader loads if it computes the source's result itself.
+
+        A window loads several elements at each point.
+        """
+        pattern, buffers = pattern_of(op)
+        counts, of = pattern.derive(_elements_loaded), self.program.storage_of
+        loads = [counts.get(k, 0) for k, b in enumerate(buffers) if of(b) == of(source.target)]
+        return min(source.read_bytes, source.element_bytes * sum(loads))
 
     def _plan(self, source: _Source) -> _Plan:
         name = source.loop.name
@@ -310,8 +316,11 @@ class _Round:
         return fits and bool(self._may_repeat(source, op))
 
 
-def _points(body: Body) -> int:
-    return body.space.numel_hint
+def _elements_loaded(body: Body) -> dict[int, int]:
+    """For each buffer that a body loads, how many elements that is, each address counted once."""
+    addresses = {(place_of(name), index) for name, index, _ in body.loads()}
+    counted = Counter([place for place, _ in addresses])
+    return {place: count * body.space.numel_hint for place, count in counted.items()}
 
 
 def _has_choices(body: Body) -> bool:
