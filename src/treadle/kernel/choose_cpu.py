@@ -35,9 +35,15 @@ from treadle.ir.ops import OPS
 from treadle.ir.products import MatrixProduct
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_product import product_in, product_steps
-from treadle.kernel.narrow_rows import NARROW_BLOCK, narrow_rows
+from treadle.kernel.narrow_rows import ALL_NARROW, NARROW_BLOCK, narrow_rows
 from treadle.kernel.stages import LONGEST_ROW, POSITIONS, Nests, plan_nests
-from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
+from treadle.kernel.vector_rules import (
+    BodyAccess,
+    accesses_of,
+    has_scan,
+    may_be_vector,
+    may_scan_beside,
+)
 
 VECTOR = 8
 """Partial sums that a vector holds at least: what bounds the length of each."""
@@ -52,6 +58,8 @@ SHORTEST = 8
 LINE = 64
 SHARED_BLOCK = 4096
 """Elements of a part at least, where vectors and threads share the only loop."""
+ROWS_BESIDE = 4
+"""Rows that are scanned side by side: an addition takes as long as four others may begin."""
 LEAST_LANES, STRIPS = 128, 4
 """Columns that threads may share are cut into so many strips, but none narrower than that."""
 LEAST_SHARED_NS = 60_000
@@ -75,7 +83,7 @@ def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdic
     if not numerics.reassociation or numerics.accumulation == "exact":
         return (), no("KER007", nest=nest.name, reason="sums must be exact")
     accesses = accesses_of(nest.body, program)
-    allowed = may_reorder(nest, accesses)
+    allowed = may_scan_beside(nest, accesses)
     if not allowed:
         return (), allowed
     return _Choice(nest, program, accesses).steps()
@@ -130,6 +138,8 @@ class _Choice:
             return self._product(product)
         best, refusal = self._best()
         if best is None:
+            if has_scan(self.body):
+                return self._scanned_rows(), refusal
             names = tuple([v.name for v in self.body.space.vars])
             serial: tuple[Step, ...] = (Order(names),) if names else ()
             return (*serial, *self._threads(serial, SCALAR)), refusal
@@ -151,6 +161,23 @@ class _Choice:
         steps = (*steps, *self._threads(steps, PRODUCT))
         return steps, yes("KER007", nest=self.nest.name, loop=product.columns.name, shape="product")
 
+    def _scanned_rows(self) -> tuple[Step, ...]:
+        """Rows that are scanned: some beside each other, for each waits for its own last step."""
+        names, steps = [v.name for v in self.body.space.vars], list[Step]()
+        beside = self.body.domain.vars[-1] if len(self.body.domain) else None
+        along = self.body.space.vars[-1]
+        narrow = narrow_rows(self.body, self.program, self.accesses, along, ALL_NARROW)
+        if narrow:
+            steps += [Split(along.name, self._row_block(along, False, True))]
+            steps += map(StageLoad, narrow)
+            names.append(f"{along.name}'")
+        elif beside is not None and _divides(ROWS_BESIDE, self.extents[beside]):
+            steps.append(Split(beside.name, ROWS_BESIDE))
+            names.append(f"{beside.name}'")
+        steps.append(Order(tuple(names)))
+        shared = tuple(self._threads(tuple(steps), SCALAR))
+        return (*steps, *shared) if shared or len(steps) > 1 else ()
+
     # -- threads -------------------------------------------------------------------------------
     def _picoseconds(self, factor: float) -> int:
         """What a point takes one thread, roughly."""
@@ -158,19 +185,19 @@ class _Choice:
         touching = ACCESS_PS * passes * len(self.accesses)
         return int(factor * (touching + WORK_PS * self._work())) + 1
 
-    def _is_long(self) -> bool:
+    def _is_long(self, factor: float = 1.0) -> bool:
         """Whether a nest takes long enough to be shared by threads, at the sizes to expect."""
         points = 1.0
         for n in self.extents.values():
             points *= max(hint(n), 1)
-        return points * self._picoseconds(1.0) >= 1000 * LEAST_SHARED_NS
+        return points * self._picoseconds(factor) >= 1000 * LEAST_SHARED_NS
 
-    def _may_share(self) -> bool:
+    def _may_share(self, factor: float = 1.0) -> bool:
         """Whether points of the domain may be different threads': none meets another's."""
-        return all(a.mode in ("", "plain") for a in self.accesses) and self._is_long()
+        return all(a.mode in ("", "plain") for a in self.accesses) and self._is_long(factor)
 
     def _threads(self, steps: tuple[Step, ...], factor: float) -> Iterator[Step]:
-        if not self.extents or not self._may_share():
+        if not self.extents or not self._may_share(max(factor, 1.0)):
             return
         first = plan_loops(self.body, steps).axes[0]
         extent = self.extents[first.loop]
@@ -193,6 +220,12 @@ class _Choice:
                 refusal = verdict
         # Of equal ones the innermost, as the body was written.
         best = min(reversed(found), key=lambda c: c.cost, default=None)
+        if (
+            best
+            and has_scan(self.body)
+            and any(self.costs.one(a, best.loop) > NEXT for a in self.accesses)
+        ):
+            return None, refusal
         is_choice = len(found) == len(self.extents)
         if best and not is_choice and self._vectors_ps(best.loop) > self._serial_ps():
             return None, refusal
@@ -385,6 +418,11 @@ class _Choice:
     def _length(self, extent: Expr) -> float:
         """How many points a loop has at most."""
         return float("inf") if extent.value is None else max(extent.value, 1)
+
+
+def _divides(size: int, extent: Expr) -> bool:
+    """Whether a loop has so many points that all its blocks are full."""
+    return extent.value is not None and extent.value % size == 0
 
 
 def _rounded_up(n: int) -> int:

@@ -18,12 +18,22 @@ from treadle.kernel.vector_rules import BodyAccess
 
 NARROW_BLOCK = 1024
 """Elements of a block: a few of them, as floats, fit into the first cache."""
+ON_VECTORS = frozenset({DType.F16})
+"""Types that loops on vectors convert only by calls."""
+ALL_NARROW = frozenset({DType.F16, DType.BF16})
+"""Types that loops which go one by one convert in several steps."""
 SHORTEST_ROW = 32
 """Elements from which on a row of its own is worth the calls that convert it."""
 
 
-def narrow_rows(body: Body, program: Program, accesses: list[BodyAccess], v: Symbol) -> list[int]:
-    """The loads of f16 along `v`, and the values that are stored so, as a schedule stages them."""
+def narrow_rows(
+    body: Body,
+    program: Program,
+    accesses: list[BodyAccess],
+    v: Symbol,
+    types: frozenset[DType] = ON_VECTORS,
+) -> list[int]:
+    """The loads of such types along `v`, and the values that are stored so, to be staged."""
     if hint(dict(body.space.items())[v]) < SHORTEST_ROW:
         return []
     written = [a.storage for a in accesses if a.mode]
@@ -35,8 +45,8 @@ def narrow_rows(body: Body, program: Program, accesses: list[BodyAccess], v: Sym
             continue
         storage = program.storage_of(stmt.buffer)
         along = coefficient(stmt.address, v)
-        is_half = program.by_name[stmt.buffer].dtype is DType.F16
-        if not is_half or along is None or along.value != 1:
+        is_narrow = program.by_name[stmt.buffer].dtype in types
+        if not is_narrow or along is None or along.value != 1:
             continue
         if stmt.op == "load" and storage not in written:
             found.append(at.number)

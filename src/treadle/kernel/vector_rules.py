@@ -19,6 +19,8 @@ from treadle.kernel.stages import POSITIONS, loops_of_steps, statement_loops, st
 
 ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part"})
 """Statements for which there is only the exact, serial form."""
+BESIDE = frozenset({"add", "mul", "max", "min"})
+"""What scans combine that can run side by side, each along a loop of its own."""
 STOPPING = frozenset({"assert", "inline_asm", "bucketize"})
 
 
@@ -55,11 +57,34 @@ def accesses_of(body: Body, program: Program) -> list[BodyAccess]:
 
 def may_reorder(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
     """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
+    return _may_reorder(nest, accesses, ONE_BY_ONE)
+
+
+def may_scan_beside(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
+    """KER007: whether points may be visited in any order, except along the loops of scans.
+
+    Of a body that scans, nothing else is combined.
+    """
+    if not has_scan(nest.body):
+        return may_reorder(nest, accesses)
+    for at in nest.body.walk():
+        combines = str(at.stmt.attr("combine")) if at.stmt.op == "scan" else ""
+        if at.stmt.op in COMBINING and (at.depth or combines not in BESIDE):
+            return no("KER007", nest=nest.name, reason=f"{combines or at.stmt.op} goes one by one")
+    return _may_reorder(nest, accesses, ONE_BY_ONE - {"scan"})
+
+
+def has_scan(body: Body) -> bool:
+    """Whether values of a body are combined from one point to the next."""
+    return any(at.stmt.op == "scan" for at in body.walk())
+
+
+def _may_reorder(nest: Nest, accesses: list[BodyAccess], serial: frozenset[str]) -> Verdict:
     # A position in nothing is an error, which the form that goes one by one reports.
     is_walked = nest.body.space.facts.less(as_expr(0), nest.body.reduce.numel)
     for at in nest.body.walk():
         kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
-        if at.stmt.op in ONE_BY_ONE or (kind in POSITIONS and not is_walked):
+        if at.stmt.op in serial or (kind in POSITIONS and not is_walked):
             return no("KER007", nest=nest.name, reason=f"{kind or at.stmt.op} goes one by one")
     stored: dict[str, list[BodyAccess]] = {}
     for a in accesses:
@@ -79,6 +104,8 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     """KER007: whether vectors can carry out a loop, once the order of points does not matter."""
     body = nest.body
     inside = axis in body.reduce.vars
+    if inside and has_scan(body):
+        return no("KER007", nest=nest.name, reason="scan goes one by one")
     along = statement_loops(body)
     before = _checked_before(body, axis)
     facts = MaskFacts(body)

@@ -111,3 +111,16 @@ TR_FN void tr_narrow_f16(uint16_t *restrict to, const float *restrict from, int6
 #endif
     for (; k < n; ++k) to[k] = tr_encode_f16(tr_round_f16(from[k]));
 }
+
+/* The same for bf16, for loops that go one by one. */
+TR_FN void tr_widen_bf16(float *restrict to, const uint16_t *restrict from, int64_t n)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < n; ++k) to[k] = tr_decode_bf16(from[k]);
+}
+
+TR_FN void tr_narrow_bf16(uint16_t *restrict to, const float *restrict from, int64_t n)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < n; ++k) to[k] = (uint16_t)(tr_rounded_bf16_bits(from[k]) >> 16);
+}

@@ -73,6 +73,9 @@ class PassWriter:
         self._states = {s.name for s in self.states}
         w._scope = set()
         self._declare_wide()
+        for step in self.one.needed:
+            if step.op == "scan":
+                w.declare_scan(step)
         self._fills_tiles = True
         made_before = set(w._done)
         for k, a in enumerate(self.inner):
@@ -80,7 +83,7 @@ class PassWriter:
             if a.part is AxisPart.WITHIN and self._fills_tiles:
                 self._fills_tiles = False
                 w.tiles.fill(self.one.needed)
-            if a.binding is Binding.VECTOR:
+            if k == len(self.inner) - 1:
                 w.tiles.widen(self.one.needed, self.one.time)
             block = w.open_axis(a, self._clauses(k))
             if k == self.last_lane:

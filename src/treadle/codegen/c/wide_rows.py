@@ -1,4 +1,4 @@
-"""Rows of f16 that are floats while a loop on vectors works on them.
+"""Rows of f16 or bf16 that are floats while a loop works on them.
 
 tr_widen_f16(t0, x + 768 * i0 + r0_b, r0_c);           before the loop
 ... t0[r0_l] ...  t9[r0_l] = v8;                         floats alone
@@ -16,6 +16,7 @@ from treadle.codegen.c.types import converted, held
 from treadle.index import coefficient
 from treadle.ir.loop_schedule import Axis, AxisPart
 from treadle.ir.types import DType
+from treadle.kernel.narrow_rows import ALL_NARROW
 from treadle.kernel.stages import Step
 
 if TYPE_CHECKING:
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class WideRows:
-    """The blocks of f16 of one body that go through tiles of floats."""
+    """The blocks of narrow floats of one body that go through tiles of floats."""
 
     def __init__(self, w: ScheduledWriter) -> None:
         self.w = w
-        self.axis: Axis | None = w.plan.vector
+        self.axis: Axis | None = w.plan.axes[-1] if w.plan.axes else None
         self._full: list[Step] = []
         """Stores that went into tiles, which are not stored yet."""
 
     def has(self, step: Step) -> bool:
-        """Whether a load or a store of f16 along the loop on vectors goes through a tile."""
+        """Whether a load or a store of narrow floats along the innermost loop is staged."""
         a = self.axis
         if a is None or a.part is not AxisPart.WITHIN or len(self.w.plan.lanes) > 1:
             return False
@@ -42,8 +43,8 @@ class WideRows:
         if number not in self.w.plan.staged:
             return False
         along = coefficient(step.stmt.address, a.loop)
-        is_half = self.w.program.by_name[step.stmt.buffer].dtype is DType.F16
-        return is_half and along is not None and along.value == 1
+        is_narrow = self._type(step) in ALL_NARROW
+        return is_narrow and along is not None and along.value == 1
 
     def is_row(self, step: Step) -> bool:
         """Whether the floats of a load are kept for later passes."""
@@ -57,16 +58,18 @@ class WideRows:
             return
         to = f"t{step.number}"
         if self.is_row(step):
-            to = f"{w._row(step.number, DType.F16)} + {self._name}_b"
+            to = f"{w._row(step.number, self._type(step))} + {self._name}_b"
         else:
             self._declare(to)
         w.frame.helpers.add("halves")
-        w.loops.innermost.add(f"tr_widen_f16({to}, {self._place(step)}, {self._count()});")
+        w.loops.innermost.add(
+            f"tr_widen_{self._type(step)}({to}, {self._place(step)}, {self._count()});"
+        )
 
     def element(self, step: Step) -> str:
         """The float of a load at a point."""
         if self.is_row(step):
-            return f"{self.w._row(step.number, DType.F16)}[{self.w.position()}]"
+            return f"{self.w._row(step.number, self._type(step))}[{self.w.position()}]"
         return f"t{step.number}[{self._name}_l]"
 
     def put(self, step: Step) -> bool:
@@ -81,9 +84,12 @@ class WideRows:
         """Store the tiles that are full; to narrow rounds."""
         for step in self._full:
             self.w.frame.helpers.add("halves")
-            line = f"tr_narrow_f16({self._place(step)}, {self._tile(step)}, {self._count()});"
-            self.w.loops.innermost.add(line)
+            given = f"{self._place(step)}, {self._tile(step)}, {self._count()}"
+            self.w.loops.innermost.add(f"tr_narrow_{self._type(step)}({given});")
         self._full = []
+
+    def _type(self, step: Step) -> DType:
+        return self.w.program.by_name[step.stmt.buffer].dtype
 
     # -- parts of lines -------------------------------------------------------------------------
     @property
@@ -109,10 +115,10 @@ class WideRows:
         return f"{self.w.frame.pointer(step.stmt.buffer)} + ({start} + {self._name}_b)"
 
     def _unrounded(self, step: Step) -> str:
-        """What is stored, before it was made f16, if it was."""
+        """What is stored, before it was made narrow, if it was."""
         w, (number,) = self.w, step.stmt.args
         made = w.masks.made_by(number)
         if made.op == "cast" and w.type_of(made.args[0]) is DType.F32:
             return w.name_of(made.args[0])
         given, name = w.type_of(number), w.name_of(number)
-        return name if held(given) == "float" else converted(name, given, DType.F16)
+        return name if held(given) == "float" else converted(name, given, self._type(step))
