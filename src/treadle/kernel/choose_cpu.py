@@ -41,6 +41,7 @@ from treadle.kernel.vector_rules import (
     BodyAccess,
     accesses_of,
     has_scan,
+    may_be_threads,
     may_be_vector,
     may_scan_beside,
 )
@@ -197,9 +198,11 @@ class _Choice:
         return all(a.mode in ("", "plain") for a in self.accesses) and self._is_long(factor)
 
     def _threads(self, steps: tuple[Step, ...], factor: float) -> Iterator[Step]:
-        if not self.extents or not self._may_share(max(factor, 1.0)):
+        if not self.extents or not self._is_long(max(factor, 1.0)):
             return
         first = plan_loops(self.body, steps).axes[0]
+        if not may_be_threads(self.body, self.accesses, first.loop):
+            return
         extent = self.extents[first.loop]
         blocks = -(-hint(extent) // (first.size or 1))
         if first.kind is AxisKind.PARALLEL and first.binding is Binding.SERIAL and blocks > 1:

@@ -136,6 +136,25 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     return YES
 
 
+def may_be_threads(body: Body, accesses: list[BodyAccess], axis: Symbol) -> bool:
+    """Whether no two points of a loop touch what one of them adds to in memory.
+
+    What is stored plainly no two points of a nest store.
+    """
+    adding = [a for a in accesses if a.mode not in ("", "plain")]
+    for a in adding:
+        step = coefficient(a.index, axis)
+        if (
+            a.is_indirect
+            or step is None
+            or any(b is not a and b.storage == a.storage for b in accesses)
+        ):
+            return False
+        if not body.space.facts.within(a.index - step * axis, step):
+            return False
+    return True
+
+
 def _checked_before(body: Body, axis: Symbol) -> dict[int, int]:
     """Indices that data decide and that are checked before the loop is entered: where, and %n.
 
