@@ -290,7 +290,7 @@ class _Choice:
         names = [*[x.name for x in others], v.name]
         narrow = narrow_rows(self.body, self.program, self.accesses, v)
         flush = self._flush_rows(v) if reduce else None
-        yield from self._keeps(narrow)
+        yield from self._keeps({*narrow, *self._strided(v)})
         size = self._row_block(v, flush == f"{v.name}'", bool(narrow))
         if size:
             yield Split(v.name, size)
@@ -402,11 +402,17 @@ class _Choice:
         yield Bind(f"{v.name}'", Binding.VECTOR)
 
     # -- sums and rows -------------------------------------------------------------------------
-    def _keeps(self, narrow: list[int]) -> Iterator[Step]:
+    def _strided(self, v: Symbol) -> list[int]:
+        """Loads that touch a line of memory for each element of a row."""
+        loads = [a for a in self.accesses if not a.mode and not a.depth]
+        return [a.number or 0 for a in loads if self.costs.one(a, v) >= STRIDED]
+
+    def _keeps(self, dear: set[int]) -> Iterator[Step]:
+        """Rows of costly values, and of loads that are dear if several passes make them."""
         passes = [{s.number for s in p.needed} for p in self.stages.passes.values()]
         is_short = self.body.reduce.numel_hint <= LONGEST_ROW
         for s in self.stages.steps:
-            again = s.op == "load" and s.number in narrow and is_short
+            again = s.op == "load" and s.number in dear and is_short
             if s.kept or (again and sum(s.number in one for one in passes) > 1):
                 yield Keep(s.number)
 
