@@ -510,3 +510,36 @@ def test_short_rows_of_f16_and_those_with_gaps_go_through_no_tile(
     )
     (nest,) = nests_of(program)
     assert ("stage" in " ".join(map(str, nest.schedule))) is goes
+
+
+@pytest.mark.parametrize("shift", [-7, -1, 3, 100])
+def test_a_loop_that_wraps_at_an_open_size_wraps_where_it_should(shift: int) -> None:
+    program = parse_program(
+        f"""treadle 1
+program p
+inputs x
+outputs y
+
+size s in 1.. hint 64
+
+buffer x : f32[3, s] on cpu
+buffer y : f32[3, s] on cpu
+
+loop roll on cpu for i in 3, j in s {{
+  %0 = load x[i*s + ((j + {shift}) % s)]
+  %1 = load x[i*s + ((i + j) % s)]
+  %2 = sub %0, %1
+  store y[i*s + j] = %2
+}}
+""".replace("+ -", "- ")
+    )
+    (size,) = program.sizes
+    built = scheduled(program, fuses=False)
+    compiled = compile_program(built, optimise=2)
+    assert "tr_wrapped(" in compiled.unit.kernels[0].text
+    for n in (1, 2, 6, 7, 8, 65):
+        x = np.random.default_rng(n).standard_normal((3, n), dtype=np.float32)
+        stay_within(program, {size: n}, {"x": x})
+        other = np.stack([np.roll(x[i], -i) for i in range(3)])
+        found = compiled.run({"x": x}, sizes={"s": n}).read("y")
+        np.testing.assert_array_equal(found, np.roll(x, -shift, 1) - other)
