@@ -527,7 +527,7 @@ buffer y : f32[3, s] on cpu
 
 loop roll on cpu for i in 3, j in s {{
   %0 = load x[i*s + ((j + {shift}) % s)]
-  %1 = load x[i*s + ((i + j) % s)]
+  %1 = load x[i*s + j]
   %2 = sub %0, %1
   store y[i*s + j] = %2
 }}
@@ -540,6 +540,5 @@ loop roll on cpu for i in 3, j in s {{
     for n in (1, 2, 6, 7, 8, 65):
         x = np.random.default_rng(n).standard_normal((3, n), dtype=np.float32)
         stay_within(program, {size: n}, {"x": x})
-        other = np.stack([np.roll(x[i], -i) for i in range(3)])
         found = compiled.run({"x": x}, sizes={"s": n}).read("y")
-        np.testing.assert_array_equal(found, np.roll(x, -shift, 1) - other)
+        np.testing.assert_array_equal(found, np.roll(x, -shift, 1) - x)
