@@ -22,7 +22,7 @@ from common import HERE, parser, report
 from cpu_workloads import mean
 
 WARM = 4
-F, B, H = "f32", "bf16", "f16"
+F, B, H, D = "f32", "bf16", "f16", "f64"
 CASES = (HERE / "other_workloads.txt").read_text("utf-8")
 """name | types | what is computed | arguments: name, * with a gradient, + positive, sizes"""
 
@@ -50,7 +50,8 @@ class Case:
         import torch
 
         self.name, _, self.text, given = (cell.strip() for cell in row.split("|"))
-        self.kind, self.dtype = kind, {F: torch.float32, B: torch.bfloat16, H: torch.float16}[kind]
+        known = {F: torch.float32, B: torch.bfloat16, H: torch.float16, D: torch.float64}
+        self.kind, self.dtype = kind, known[kind]
         self.arguments = [self._argument(one) for one in given.split()]
 
     def _argument(self, text: str) -> tuple[str, Any, bool]:

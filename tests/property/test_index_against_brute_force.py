@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from treadle.index import (
     Domain,
     Expr,
+    Facts,
     IndexMap,
     coefficient,
     const,
@@ -227,3 +228,29 @@ def test_loop_transformations_keep_the_walk(a: IndexMap, data: st.DataObject) ->
     assert walk(cut) == walk(a)
     outer = cut.domain.vars[a.domain.vars.index(v)]
     assert walk(cut.merge(outer)) == walk(a)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(
+        st.tuples(st.integers(-6, 6), st.integers(0, 2), st.integers(0, 2), st.integers(1, 4)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_what_is_proved_of_products_of_open_sizes_holds(
+    terms: list[tuple[int, int, int, int]],
+) -> None:
+    s, t = size("s", 2), size("t", 1)
+    e = const(0)
+    for factor, whole, floors, den in terms:
+        one = const(factor)
+        for _ in range(whole):
+            one = one * t
+        for _ in range(floors):
+            one = one * (s // den)
+        e = e + one + factor * s * min(whole, 1)
+    if Facts().nonnegative(e):
+        for a in range(2, 14):
+            for b in range(1, 6):
+                assert evaluate(e, {s: a, t: b}) >= 0

@@ -459,16 +459,19 @@ def test_a_mask_that_lanes_decide_and_one_on_a_row_too_short_branch() -> None:
     assert "if (v6)" in text
 
 
+@pytest.mark.parametrize("apart", [1, 2])
 @pytest.mark.parametrize("shifted", [False, True])
-def test_f16_that_is_rounded_where_it_is_encoded_is_rounded_as_ever(shifted: bool) -> None:
+def test_f16_that_is_rounded_where_it_is_encoded_is_rounded_as_ever(
+    shifted: bool, apart: int
+) -> None:
     used = "\n  %2 = cast f32 %1\n  store z[i] = %2" if shifted else ""
     program = program_of(
         {"x": "f32[4099]"},
-        {"y": "f16[4099]", **({"z": "f32[4099]"} if shifted else {})},
+        {"y": f"f16[{4099 * apart}]", **({"z": "f32[4099]"} if shifted else {})},
         f"""loop body on cpu for i in 4099 {{
   %0 = load x[i]
   %1 = cast f16 %0
-  store y[i] = %1{used}
+  store y[{apart}*i] = %1{used}
 }}
 """,
     )
@@ -478,11 +481,64 @@ def test_f16_that_is_rounded_where_it_is_encoded_is_rounded_as_ever(shifted: boo
     bits[128:192] = np.arange(0x387FDFF0, 0x387FDFF0 + 64)
     x = bits.view(np.float32)
     compiled = compile_program(scheduled(program, fuses=False), optimise=2)
-    found = compiled.run({"x": x}).read("y").view(np.uint16)
+    found = compiled.run({"x": x}).read("y").view(np.uint16)[::apart]
     with np.errstate(over="ignore"):
         wanted = x.astype(np.float16)
     is_nan = np.isnan(wanted)
     assert (np.isnan(found.view(np.float16)) == is_nan).all()
     assert (found == wanted.view(np.uint16))[~is_nan].all()
     text = compiled.unit.kernels[0].text
-    assert "tr_encode_f16_on_vectors(v0)" in text
+    # One after the other they go through a tile; with gaps they are encoded one by one.
+    way = "_l] = v0;" if apart == 1 else "tr_encode_f16_on_vectors(v0)"
+    assert way in text
+    assert ("tr_narrow_f16(" in text) == (apart == 1)
+
+
+@pytest.mark.parametrize("columns, apart, goes", [(8, 1, False), (40, 2, False), (40, 1, True)])
+def test_short_rows_of_f16_and_those_with_gaps_go_through_no_tile(
+    columns: int, apart: int, goes: bool
+) -> None:
+    program = program_of(
+        {"x": "f16[16, 160]"},
+        {"y": f"f32[16, 2, {columns}]"},
+        f"""loop body on cpu for i in 16, j in 2, k in {columns} {{
+  %0 = load x[160*i + 80*j + {apart}*k]
+  %1 = cast f32 %0
+  store y[{2 * columns}*i + {columns}*j + k] = %1
+}}
+""",
+    )
+    (nest,) = nests_of(program)
+    assert ("stage" in " ".join(map(str, nest.schedule))) is goes
+
+
+@pytest.mark.parametrize("shift", [-7, -1, 3, 100])
+def test_a_loop_that_wraps_at_an_open_size_wraps_where_it_should(shift: int) -> None:
+    program = parse_program(
+        f"""treadle 1
+program p
+inputs x
+outputs y
+
+size s in 1.. hint 64
+
+buffer x : f32[3, s] on cpu
+buffer y : f32[3, s] on cpu
+
+loop roll on cpu for i in 3, j in s {{
+  %0 = load x[i*s + ((j + {shift}) % s)]
+  %1 = load x[i*s + j]
+  %2 = sub %0, %1
+  store y[i*s + j] = %2
+}}
+""".replace("+ -", "- ")
+    )
+    (size,) = program.sizes
+    built = scheduled(program, fuses=False)
+    compiled = compile_program(built, optimise=2)
+    assert "tr_wrapped(" in compiled.unit.kernels[0].text
+    for n in (1, 2, 6, 7, 8, 65):
+        x = np.random.default_rng(n).standard_normal((3, n), dtype=np.float32)
+        stay_within(program, {size: n}, {"x": x})
+        found = compiled.run({"x": x}, sizes={"s": n}).read("y")
+        np.testing.assert_array_equal(found, np.roll(x, -shift, 1) - x)

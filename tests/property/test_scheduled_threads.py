@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from random_bodies import bodies
 from small_programs import EXTERNS, inputs_for, size_choices, small_programs
 from test_c_programs import reads_what_it_accumulates, shows_bits_of_nan
-from test_scheduled_c import SORTED_MOVES, scheduled
+from test_scheduled_c import SORTED_MOVES, scheduled, stay_within
 
 from treadle.index import Symbol
 from treadle.ir.interp.compare import random_inputs
@@ -27,7 +27,7 @@ from treadle.ir.numerics import TORCH
 from treadle.ir.program import Nest, Program
 from treadle.ir.run_error import RunError
 from treadle.ir.text import parse_program, show_program
-from treadle.kernel import choose_cpu
+from treadle.kernel import choose_cpu, row_chunks
 from treadle.runtime import compile_program
 from treadle.runtime.kernels import Kernels, ThreadTable, thread_table
 from treadle.testing.error_bound import derive_bounds, outside
@@ -60,6 +60,8 @@ def everything_is_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patch.setattr(choose_cpu, "ACCESS_PS", 10**9)
         patch.setattr(choose_cpu, "SHARED_BLOCK", 8)
         patch.setattr(choose_cpu, "LEAST_LANES", 8)
+        patch.setattr(row_chunks, "LEAST_SHARED", 1)
+        patch.setattr(row_chunks, "FEWEST_ROWS", 1)
         yield
 
 
@@ -163,6 +165,64 @@ def test_rows_and_columns(tables: dict[int, ThreadTable], rows: int, columns: in
     x = generator.standard_normal((rows, columns), dtype=np.float32)
     k = generator.integers(0, columns, rows)
     assert give_the_same(program, {"x": x, "k": k}, tables) == (rows > 1 or columns > 8)
+
+
+MIXED = """treadle 1
+program p
+inputs x, g
+outputs z, m, n
+
+buffer x : {dtype}[{rows}, 300] on cpu
+buffer g : f32[{rows}, 300] on cpu
+buffer z : {dtype}[{rows}, 300] on cpu
+buffer m : f32[300] on cpu
+buffer n : f32[300] on cpu
+
+mixorder both on cpu {{
+  loop rows on cpu for i in {rows} reduce r in 300 {{
+    %0 = load x[300*i + r]
+    %1 = cast f32 %0
+    %2 = load g[300*i + r]
+    %3 = mul %1, %2
+    %4 = reduce sum %3
+    %5 = sub %3, %4
+    %6 = cast {dtype} %5
+    store z[300*i + r] = %6
+  }}
+
+  loop columns on cpu for i in 300 reduce r in {rows} {{
+    %0 = load x[i + 300*r]
+    %1 = cast f32 %0
+    %2 = load g[i + 300*r]
+    %3 = mul %1, %2
+    %4 = reduce {kind} %3
+    store m[i] = %4
+    %5 = reduce sum %2
+    store n[i] = %5
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "chunks"),
+    [
+        (48, "sum", 8), (64, "max", 8), (32, "prod", 8), (100, "min", 10), (37, "sum", 0),
+        (4096, "sum", 8), (4099, "sum", 0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_rows_and_columns_in_one_walk(
+    tables: dict[int, ThreadTable], rows: int, kind: str, chunks: int, dtype: str
+) -> None:
+    program = parse_program(MIXED.format(rows=rows, kind=kind, dtype=dtype))
+    inputs = random_inputs(program)
+    nests = [leaf for leaf in scheduled(program, fuses=False).leaves if isinstance(leaf, Nest)]
+    found = [n for nest in nests for v, n in nest.body.domain.items() if v.name == "c_rows"]
+    assert {n.value for n in found} == ({chunks} if chunks else set())
+    give_the_same(program, inputs, tables)
+    stay_within_shared(program, {}, inputs, tables[4])
+    stay_within(program, {}, inputs)
 
 
 def test_the_first_failure_is_the_one_that_is_told(tables: dict[int, ThreadTable]) -> None:

@@ -318,15 +318,32 @@ def _nonnegative_over_sizes(e: Expr) -> bool:
 def _without_floors(e: Expr) -> Expr:
     """A lower bound of `e` in which whole multiples of a floor division are gone.
 
-    n - (n//d)*d lies in 0..d, so k*d*(n//d) is at least k*(n - d + 1), or k*n where k is negative.
+    n - (n//d)*d lies in 0..d, so k*d*(n//d) is at least k*(n - d + 1), or k*n where k is negative;
+    likewise times what is not negative itself: s*(s//2)*2 is at most s*s.
     """
     for base, c in e.terms:
-        if isinstance(base, FloorDiv) and type(base.den) is Const and base.den.number > 0:
-            k, left = divmod(c, base.den.number)
-            if not left:
-                slack = 0 if k < 0 else base.den.number - 1
-                e = e - base * c + (base.num - slack) * k
+        floor, others = _one_floor(base)
+        if floor is None or not all(Facts().interval(f).nonnegative for f in others):
+            continue
+        den = floor.den.value or 1
+        k, left = divmod(c, den)
+        if not left:
+            slack = 0 if k < 0 else den - 1
+            bound: Expr = (floor.num - slack) * k
+            for f in others:
+                bound = mul(bound, f)
+            e = e - base * c + bound
     return e
+
+
+def _one_floor(base: Expr) -> tuple[FloorDiv | None, list[Expr]]:
+    """The one factor that is a quotient by a positive number, and the other factors."""
+    floors = [f for f in base.factors if isinstance(f, FloorDiv) and (f.den.value or 0) > 0]
+    if not floors:
+        return None, []
+    others = list(base.factors)
+    others.remove(floors[0])
+    return floors[0], others
 
 
 def hint(e: Expr, fallback: int = 1) -> int:

@@ -3,7 +3,8 @@
     split i0 by 16            i0 now counts blocks of 16, i0' walks within a block
     order i0, r0, i0', r0'    the loops from the outermost in
     bind i0 to threads        who carries a loop out: serial, threads, vector, unroll, grid, tile
-    stage %3                  a load is copied into a tile first, and read from there
+    stage %3                  a load is copied into a tile first, and read from there; what is
+                              stored goes into a tile, and from there to memory
     keep %7                   a value stays in a row between passes instead of being made again
     flush r0                  at each step of r0, partial sums in f32 flow into wide ones
     tune warps 4              a number for the renderer: warps, pipeline
@@ -89,7 +90,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """Copy what a load reads into a tile before it is used."""
+    """Copy what a load reads into a tile before it is used, or what is stored before it is."""
 
     value: int
 
@@ -260,8 +261,9 @@ def _take(plan: LoopPlan, step: Step, body: Body) -> LoopPlan:
     if at is None or at.depth:
         raise UnfitStepError(f"{step}: there is no such value outside of regions")
     if isinstance(step, StageLoad):
-        if at.stmt.op != "load":
-            raise UnfitStepError(f"{step}: it is no load")
+        is_stored = any(s.op == "store" and s.args == (step.value,) for s in body.stmts)
+        if at.stmt.op != "load" and not is_stored:
+            raise UnfitStepError(f"{step}: it is no load, and nothing stores it")
         return replace(plan, staged=plan.staged | {step.value})
     return replace(plan, kept=plan.kept | {step.value})
 

@@ -24,8 +24,9 @@ from treadle.ir.loop_schedule import (
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_gpu import may_be_tiled
 from treadle.kernel.choose_product import may_be_unrolled
+from treadle.kernel.narrow_rows import read_back
 from treadle.kernel.stages import plan_nests
-from treadle.kernel.vector_rules import accesses_of, may_be_vector, may_reorder
+from treadle.kernel.vector_rules import accesses_of, has_scan, may_be_vector, may_scan_beside
 
 ALLOWED = "_schedule_is_allowed"
 """The fact that is noted of a nest once it was asked."""
@@ -69,14 +70,24 @@ def is_allowed(nest: Nest, program: Program) -> Verdict:
     if any(a.binding in (Binding.GRID, Binding.TILE) for a in plan.axes):
         return may_be_tiled(nest, program)
     accesses = accesses_of(nest.body, program)
-    allowed = may_reorder(nest, accesses)
+    allowed = may_scan_beside(nest, accesses)
     if not allowed:
         return allowed
+    axes = [a.loop for a in plan.axes if a.reduces]
+    walked = [v for k, v in enumerate(axes) if not k or v is not axes[k - 1]]
+    if has_scan(nest.body) and walked != list(nest.body.reduce.vars):
+        return no(
+            "KER007", nest=nest.name, reason="scan goes one by one, in the order of its loops"
+        )
     written = {a.storage for a in accesses if a.mode}
     for a in accesses:
         if a.number in plan.staged and a.storage in written:
             reason = f"a tile of '{a.buffer}' would miss what is stored"
             return no("KER007", nest=nest.name, reason=reason)
+    late = read_back(nest.body, accesses, plan)
+    if late is not None:
+        reason = f"what a tile of '{late}' holds is touched before it is stored"
+        return no("KER007", nest=nest.name, reason=reason)
     return _may_be_vectors(nest, program, plan)
 
 

@@ -35,8 +35,16 @@ from treadle.ir.ops import OPS
 from treadle.ir.products import MatrixProduct
 from treadle.ir.program import Nest, Program
 from treadle.kernel.choose_product import product_in, product_steps
-from treadle.kernel.stages import POSITIONS, Nests, plan_nests
-from treadle.kernel.vector_rules import BodyAccess, accesses_of, may_be_vector, may_reorder
+from treadle.kernel.narrow_rows import ALL_NARROW, NARROW_BLOCK, narrow_rows
+from treadle.kernel.stages import LONGEST_ROW, POSITIONS, Nests, plan_nests
+from treadle.kernel.vector_rules import (
+    BodyAccess,
+    accesses_of,
+    has_scan,
+    may_be_threads,
+    may_be_vector,
+    may_scan_beside,
+)
 
 VECTOR = 8
 """Partial sums that a vector holds at least: what bounds the length of each."""
@@ -51,6 +59,8 @@ SHORTEST = 8
 LINE = 64
 SHARED_BLOCK = 4096
 """Elements of a part at least, where vectors and threads share the only loop."""
+ROWS_BESIDE = 4
+"""Rows that are scanned side by side: an addition takes as long as four others may begin."""
 LEAST_LANES, STRIPS = 128, 4
 """Columns that threads may share are cut into so many strips, but none narrower than that."""
 LEAST_SHARED_NS = 60_000
@@ -74,7 +84,7 @@ def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdic
     if not numerics.reassociation or numerics.accumulation == "exact":
         return (), no("KER007", nest=nest.name, reason="sums must be exact")
     accesses = accesses_of(nest.body, program)
-    allowed = may_reorder(nest, accesses)
+    allowed = may_scan_beside(nest, accesses)
     if not allowed:
         return (), allowed
     return _Choice(nest, program, accesses).steps()
@@ -129,6 +139,8 @@ class _Choice:
             return self._product(product)
         best, refusal = self._best()
         if best is None:
+            if has_scan(self.body):
+                return self._scanned_rows(), refusal
             names = tuple([v.name for v in self.body.space.vars])
             serial: tuple[Step, ...] = (Order(names),) if names else ()
             return (*serial, *self._threads(serial, SCALAR)), refusal
@@ -150,6 +162,23 @@ class _Choice:
         steps = (*steps, *self._threads(steps, PRODUCT))
         return steps, yes("KER007", nest=self.nest.name, loop=product.columns.name, shape="product")
 
+    def _scanned_rows(self) -> tuple[Step, ...]:
+        """Rows that are scanned: some beside each other, for each waits for its own last step."""
+        names, steps = [v.name for v in self.body.space.vars], list[Step]()
+        beside = self.body.domain.vars[-1] if len(self.body.domain) else None
+        along = self.body.space.vars[-1]
+        narrow = narrow_rows(self.body, self.program, self.accesses, along, ALL_NARROW)
+        if narrow:
+            steps += [Split(along.name, self._row_block(along, False, True))]
+            steps += map(StageLoad, narrow)
+            names.append(f"{along.name}'")
+        elif beside is not None and _divides(ROWS_BESIDE, self.extents[beside]):
+            steps.append(Split(beside.name, ROWS_BESIDE))
+            names.append(f"{beside.name}'")
+        steps.append(Order(tuple(names)))
+        shared = tuple(self._threads(tuple(steps), SCALAR))
+        return (*steps, *shared) if shared or len(steps) > 1 else ()
+
     # -- threads -------------------------------------------------------------------------------
     def _picoseconds(self, factor: float) -> int:
         """What a point takes one thread, roughly."""
@@ -157,21 +186,23 @@ class _Choice:
         touching = ACCESS_PS * passes * len(self.accesses)
         return int(factor * (touching + WORK_PS * self._work())) + 1
 
-    def _is_long(self) -> bool:
+    def _is_long(self, factor: float = 1.0) -> bool:
         """Whether a nest takes long enough to be shared by threads, at the sizes to expect."""
         points = 1.0
         for n in self.extents.values():
             points *= max(hint(n), 1)
-        return points * self._picoseconds(1.0) >= 1000 * LEAST_SHARED_NS
+        return points * self._picoseconds(factor) >= 1000 * LEAST_SHARED_NS
 
-    def _may_share(self) -> bool:
+    def _may_share(self, factor: float = 1.0) -> bool:
         """Whether points of the domain may be different threads': none meets another's."""
-        return all(a.mode in ("", "plain") for a in self.accesses) and self._is_long()
+        return all(a.mode in ("", "plain") for a in self.accesses) and self._is_long(factor)
 
     def _threads(self, steps: tuple[Step, ...], factor: float) -> Iterator[Step]:
-        if not self.extents or not self._may_share():
+        if not self.extents or not self._is_long(max(factor, 1.0)):
             return
         first = plan_loops(self.body, steps).axes[0]
+        if not may_be_threads(self.body, self.accesses, first.loop):
+            return
         extent = self.extents[first.loop]
         blocks = -(-hint(extent) // (first.size or 1))
         if first.kind is AxisKind.PARALLEL and first.binding is Binding.SERIAL and blocks > 1:
@@ -192,6 +223,12 @@ class _Choice:
                 refusal = verdict
         # Of equal ones the innermost, as the body was written.
         best = min(reversed(found), key=lambda c: c.cost, default=None)
+        if (
+            best
+            and has_scan(self.body)
+            and any(self.costs.one(a, best.loop) > NEXT for a in self.accesses)
+        ):
+            return None, refusal
         is_choice = len(found) == len(self.extents)
         if best and not is_choice and self._vectors_ps(best.loop) > self._serial_ps():
             return None, refusal
@@ -251,21 +288,28 @@ class _Choice:
         reduce = v in self.body.reduce.vars
         others = [x for x in self.body.space.vars if x is not v]
         names = [*[x.name for x in others], v.name]
-        yield from self._keeps()
-        if not others and not reduce and self._may_share():
-            yield Split(v.name, SHARED_BLOCK)
+        narrow = narrow_rows(self.body, self.program, self.accesses, v)
+        flush = self._flush_rows(v) if reduce else None
+        yield from self._keeps({*narrow, *self._strided(v)})
+        size = self._row_block(v, flush == f"{v.name}'", bool(narrow))
+        if size:
+            yield Split(v.name, size)
             names.append(f"{v.name}'")
-        if reduce and (flush := self._flush_rows(v)) is not None:
-            if flush == f"{v.name}'":
-                size = self._block() * VECTOR
-                yield Split(v.name, size)
-                names = [*names[:-1], v.name, f"{v.name}'"]
-                flush = v.name
-            yield Order(tuple(names))
-            yield Flush(flush)
-        else:
-            yield Order(tuple(names))
+        yield from map(StageLoad, narrow)
+        yield Order(tuple(names))
+        if flush is not None:
+            yield Flush(flush.removesuffix("'"))
         yield Bind(names[-1], Binding.VECTOR)
+
+    def _row_block(self, v: Symbol, flushes: bool, is_narrow: bool) -> int:
+        """The elements of a block along rows; 0 if they are walked whole."""
+        most = NARROW_BLOCK if is_narrow else 1 << 30
+        if flushes:
+            return min(self._block() * VECTOR, most)
+        if is_narrow:
+            return max(2, min(most, hint(self.extents[v])))
+        is_only = len(self.body.space) == 1 and v in self.body.domain.vars
+        return SHARED_BLOCK if is_only and self._may_share() else 0
 
     def _flush_rows(self, v: Symbol) -> str | None:
         """The loop at whose steps partial sums flow on; a prime: inside the vector loop itself."""
@@ -303,6 +347,7 @@ class _Choice:
                     flush = x.name
                     break
                 length = longer
+        yield from map(StageLoad, narrow_rows(self.body, self.program, self.accesses, v))
         yield Order((*outer, v.name, *reduce, f"{v.name}'"))
         if flush is not None:
             yield Flush(flush)
@@ -345,7 +390,7 @@ class _Choice:
 
     def _tiled(self, v: Symbol, u: Symbol) -> Iterator[Step]:
         yield Split(u.name, TILE)
-        yield Split(v.name, TILE_LENGTH)
+        yield Split(v.name, min(TILE_LENGTH, -(-hint(self.extents[v]) // TILE) * TILE))
         rest = [x for x in self.body.domain.vars if x is not u and x is not v]
         inner = [x for x in self.body.reduce.vars if x is not v]
         yield Order(
@@ -357,9 +402,18 @@ class _Choice:
         yield Bind(f"{v.name}'", Binding.VECTOR)
 
     # -- sums and rows -------------------------------------------------------------------------
-    def _keeps(self) -> Iterator[Step]:
+    def _strided(self, v: Symbol) -> list[int]:
+        """Loads that touch a line of memory for each element of a row."""
+        loads = [a for a in self.accesses if not a.mode and not a.depth]
+        return [a.number or 0 for a in loads if self.costs.one(a, v) >= STRIDED]
+
+    def _keeps(self, dear: set[int]) -> Iterator[Step]:
+        """Rows of costly values, and of loads that are dear if several passes make them."""
+        passes = [{s.number for s in p.needed} for p in self.stages.passes.values()]
+        is_short = self.body.reduce.numel_hint <= LONGEST_ROW
         for s in self.stages.steps:
-            if s.kept:
+            again = s.op == "load" and s.number in dear and is_short
+            if s.kept or (again and sum(s.number in one for one in passes) > 1):
                 yield Keep(s.number)
 
     def _adds(self) -> bool:
@@ -373,6 +427,11 @@ class _Choice:
     def _length(self, extent: Expr) -> float:
         """How many points a loop has at most."""
         return float("inf") if extent.value is None else max(extent.value, 1)
+
+
+def _divides(size: int, extent: Expr) -> bool:
+    """Whether a loop has so many points that all its blocks are full."""
+    return extent.value is not None and extent.value % size == 0
 
 
 def _rounded_up(n: int) -> int:

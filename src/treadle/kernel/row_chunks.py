@@ -9,7 +9,9 @@
 
 Programs that run side by side would otherwise wait for each other at every element. Within a chunk
 rows follow each other, so that its sums can stay in registers until the end (`choose_gpu`). Rows
-that are left over where no useful number divides them come after, one for each chunk.
+that are left over where no useful number divides them come after, one for each chunk. On a CPU
+there are few chunks, which threads share, and sums stay in f64; how many threads there are changes
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from treadle.index import Domain, Expr, Kind, Symbol, loop, substitute
+from treadle.index import Domain, Expr, Kind, Symbol, hint, loop, substitute
 from treadle.index.expr import mul
 from treadle.ir.body import Body, Stmt
 from treadle.ir.change import map_indices, with_loops
@@ -34,6 +36,12 @@ MOST_ROWS = 512
 """Rows that a chunk adds up in f32 before others are added to them."""
 ROWS_TO_SPARE = 8
 """Rows of a chunk beside which one more is little."""
+CPU_CHUNKS = (8, 12, 10, 9, 7, 6, 5, 4)
+"""How many chunks a CPU's threads share, the first that fits; few, for all are added up again."""
+FEWEST_ROWS = 16
+"""Rows of a CPU's chunk: its sums are a small part of what it goes through."""
+LEAST_SHARED = 1 << 16
+"""Elements of a walk that takes long enough for a second thread."""
 KINDS = {mode: kind for kind, mode in MODES.items()}
 
 
@@ -46,7 +54,10 @@ class RowChunks(NamedTuple):
 
 
 def chunk_rows(
-    members: tuple[Operation, ...], program: Program, name: Callable[[], str]
+    members: tuple[Operation, ...],
+    program: Program,
+    name: Callable[[], str],
+    on_cpu: bool = False,
 ) -> RowChunks | None:
     """Nests that begin, walk and end a mixed kernel, in chunks; None if they are something else."""
     if len(members) != 3 or not all(isinstance(m, Nest) for m in members):
@@ -55,10 +66,10 @@ def chunk_rows(
     sums = column_sums(middle.body)
     if not sums or len(last.body.reduce) or {n for n, _, _, _ in first.body.stores()} != set(sums):
         return None
-    count = _count(middle.body)
+    count = _count_on_cpu(middle.body) if on_cpu else _count(middle.body)
     if count is None:
         return None
-    return _Chunking(program, sums, count, name).nests(first, middle, last)
+    return _Chunking(program, sums, count, name, on_cpu).nests(first, middle, last)
 
 
 def column_sums(body: Body) -> dict[str, str]:
@@ -108,18 +119,32 @@ def _count(body: Body) -> int | None:
     return max(PROGRAMS, fewest) if rows >= ROWS_TO_SPARE * max(PROGRAMS, fewest) else None
 
 
+def _count_on_cpu(body: Body) -> int | None:
+    """A few chunks, if there is enough to share."""
+    rows = next((n.value for _, n in body.domain.items()), None)
+    if rows is None or hint(body.space.numel) < LEAST_SHARED:
+        return None
+    fitting = [n for n in CPU_CHUNKS if rows % n == 0 and rows // n >= FEWEST_ROWS]
+    return fitting[0] if fitting else None
+
+
 class _Chunking:
     """One kernel on its way into chunks."""
 
     def __init__(
-        self, program: Program, sums: Mapping[str, str], count: int, name: Callable[[], str]
+        self,
+        program: Program,
+        sums: Mapping[str, str],
+        count: int,
+        name: Callable[[], str],
+        in_f64: bool,
     ) -> None:
         self.sums, self.count, self.chunk, self.name = sums, count, loop("c_rows"), name
         self.parts: dict[str, Buffer] = {}
         self.whole: dict[str, Buffer] = {}
         for buffer in sums:
             old = program.by_name[buffer]
-            kind = DType.F32 if old.dtype is DType.F64 else old.dtype
+            kind = DType.F32 if old.dtype is DType.F64 and not in_f64 else old.dtype
             layout = Layout.contiguous((self._chunks, old.storage_numel))
             self.parts[buffer] = Buffer(name(), kind, layout, old.device)
             self.whole[buffer] = old

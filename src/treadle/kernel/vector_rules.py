@@ -19,6 +19,8 @@ from treadle.kernel.stages import POSITIONS, loops_of_steps, statement_loops, st
 
 ONE_BY_ONE = frozenset({"scan", "sort", "reduce_part"})
 """Statements for which there is only the exact, serial form."""
+BESIDE = frozenset({"add", "mul", "max", "min"})
+"""What scans combine that can run side by side, each along a loop of its own."""
 STOPPING = frozenset({"assert", "inline_asm", "bucketize"})
 
 
@@ -55,11 +57,34 @@ def accesses_of(body: Body, program: Program) -> list[BodyAccess]:
 
 def may_reorder(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
     """KER007: whether the points of a nest may be visited in any order, sums made of parts."""
+    return _may_reorder(nest, accesses, ONE_BY_ONE)
+
+
+def may_scan_beside(nest: Nest, accesses: list[BodyAccess]) -> Verdict:
+    """KER007: whether points may be visited in any order, except along the loops of scans.
+
+    Of a body that scans, nothing else is combined.
+    """
+    if not has_scan(nest.body):
+        return may_reorder(nest, accesses)
+    for at in nest.body.walk():
+        combines = str(at.stmt.attr("combine")) if at.stmt.op == "scan" else ""
+        if at.stmt.op in COMBINING and (at.depth or combines not in BESIDE):
+            return no("KER007", nest=nest.name, reason=f"{combines or at.stmt.op} goes one by one")
+    return _may_reorder(nest, accesses, ONE_BY_ONE - {"scan"})
+
+
+def has_scan(body: Body) -> bool:
+    """Whether values of a body are combined from one point to the next."""
+    return any(at.stmt.op == "scan" for at in body.walk())
+
+
+def _may_reorder(nest: Nest, accesses: list[BodyAccess], serial: frozenset[str]) -> Verdict:
     # A position in nothing is an error, which the form that goes one by one reports.
     is_walked = nest.body.space.facts.less(as_expr(0), nest.body.reduce.numel)
     for at in nest.body.walk():
         kind = str(at.stmt.attr("kind")) if at.stmt.op == "reduce" else ""
-        if at.stmt.op in ONE_BY_ONE or (kind in POSITIONS and not is_walked):
+        if at.stmt.op in serial or (kind in POSITIONS and not is_walked):
             return no("KER007", nest=nest.name, reason=f"{kind or at.stmt.op} goes one by one")
     stored: dict[str, list[BodyAccess]] = {}
     for a in accesses:
@@ -79,6 +104,8 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
     """KER007: whether vectors can carry out a loop, once the order of points does not matter."""
     body = nest.body
     inside = axis in body.reduce.vars
+    if inside and has_scan(body):
+        return no("KER007", nest=nest.name, reason="scan goes one by one")
     along = statement_loops(body)
     before = _checked_before(body, axis)
     facts = MaskFacts(body)
@@ -107,6 +134,25 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
                         reason = f"several points of {axis.name} meet in '{buffer.name}'"
                         return no("KER007", nest=nest.name, reason=reason)
     return YES
+
+
+def may_be_threads(body: Body, accesses: list[BodyAccess], axis: Symbol) -> bool:
+    """Whether no two points of a loop touch what one of them adds to in memory.
+
+    What is stored plainly no two points of a nest store.
+    """
+    adding = [a for a in accesses if a.mode not in ("", "plain")]
+    for a in adding:
+        step = coefficient(a.index, axis)
+        if (
+            a.is_indirect
+            or step is None
+            or any(b is not a and b.storage == a.storage for b in accesses)
+        ):
+            return False
+        if not body.space.facts.within(a.index - step * axis, step):
+            return False
+    return True
 
 
 def _checked_before(body: Body, axis: Symbol) -> dict[int, int]:

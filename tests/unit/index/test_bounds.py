@@ -118,3 +118,18 @@ def test_hints_of_sizes_give_likely_values() -> None:
 
 def test_empty_loops_do_not_break_intervals() -> None:
     assert Domain.of(i=0).facts.interval(loop("i")) == (0, 0)
+
+
+def test_windows_of_an_open_size_stay_inside() -> None:
+    n, s = size("n", 2), size("s", 2)
+    i, j, k = loop("i"), loop("j"), loop("k")
+    facts = Facts({i: n, j: s // 2, k: s // 2})
+    corner = i * s * s + 2 * j * s + 2 * k
+    assert facts.within(corner + s + 1, n * s * s)
+    assert not facts.within(corner + s + 2, n * s * s)
+    assert not facts.within(corner + 2 * s, n * s * s)
+
+
+def test_a_quotient_times_what_may_be_negative_is_not_bounded_by_its_whole() -> None:
+    s, d = size("s", 2), size("d", -3, 3)
+    assert not Facts().nonnegative(d * s - 2 * d * (s // 2))

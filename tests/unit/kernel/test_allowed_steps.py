@@ -100,6 +100,19 @@ def test_a_tile_of_what_is_written_is_refused() -> None:
     assert "a tile of 'x' would miss what is stored" in str(found)
 
 
+def test_a_tile_of_what_is_read_back_is_refused() -> None:
+    body = "    %0 = load x[64*i + j]\n    %1 = neg %0\n    store x[64*i + j] = %1"
+    steps = "split j by 16, order i j j', stage %1, bind j' to vector"
+    (found,) = kernel_violations(parse_program(text(body, PAIR, steps)))
+    assert "what a tile of 'x' holds is touched before it is stored" in str(found)
+
+
+def test_a_tile_of_what_nothing_else_touches_is_allowed() -> None:
+    body = "    %0 = load x[64*i + j]\n    %1 = neg %0\n    store y[64*i + j] = %1"
+    steps = "split j by 16, order i j j', stage %0, stage %1, bind j' to vector"
+    assert not kernel_violations(parse_program(text(body, PAIR, steps)))
+
+
 def test_commands_report_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.txt"
     path.write_text(text(CHECKED, PAIR, "order i j, bind j to vector"))

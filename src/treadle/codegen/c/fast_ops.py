@@ -47,7 +47,12 @@ LIBRARY: Mapping[str, float] = {
     "tan": 4.0,
 }
 """Operation that the C library carries out on vectors (library.h) -> its largest error in ulp."""
+LIBRARY_F64 = frozenset({*LIBRARY, "exp", "log", "tanh", "erf"})
+"""Operations that it carries out on vectors of doubles, too, within as many ulp of that type."""
+LIBRARY_ULPS = 4.0
 OF_TWO = frozenset({"atan2", "hypot", "pow"})
+F64 = "f64_"
+"""What the names of functions in double begin with."""
 VECTOR = "vector_"
 """How the helpers are called that give a function of fast.h its forms on vectors (vectors.h)."""
 
@@ -76,6 +81,10 @@ def fast_pointwise(
     if op in LIBRARY and helpers is not None:
         text, error = "{f}({a}, {b})" if op in OF_TWO else "{f}({a})", LIBRARY[op]
     common = as_float(promote_all(list(types)))
+    is_loose = numerics.function_ulps >= LIBRARY_ULPS and helpers is not None
+    if common is DType.F64 and result is DType.F64 and op in LIBRARY_F64 and is_loose:
+        given = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
+        return (f"{fast_call(f'{F64}{op}', helpers)}({', '.join(given)})",)
     if not text or error > numerics.function_ulps or common is DType.F64:
         return pointwise(op, values, types, result)
     assert isinstance(result, DType), f"{op} has one result"

@@ -65,3 +65,62 @@ TR_VECTOR_FUNCTION(half_round)
 #define tr_decode_f16_on_vectors(u) tr_vector_half_value(tr_f32_bits((uint16_t)(u)))
 #define tr_encode_f16_on_vectors(x) ((uint16_t)tr_bits_f32(tr_vector_half_code(x)))
 #define tr_round_f16_on_vectors(x) tr_vector_half_round(x)
+
+/* Rows of f16 made floats, and floats made rows of f16, all at once: a loop between works on floats
+   alone, and nothing is called from its middle. */
+TR_FN void tr_widen_f16(float *restrict to, const uint16_t *restrict from, int64_t n)
+{
+    int64_t k = 0;
+#if defined(TR_HAS_VECTORS) && defined(__F16C__)
+#ifdef __AVX512F__
+    for (; k + 16 <= n; k += 16) {
+        tr_s16 s;
+        __builtin_memcpy(&s, from + k, sizeof s);
+        const tr_f16 x = tr_wide_of_16(s);
+        __builtin_memcpy(to + k, &x, sizeof x);
+    }
+#endif
+    for (; k + 8 <= n; k += 8) {
+        tr_s8 s;
+        __builtin_memcpy(&s, from + k, sizeof s);
+        const tr_f8 x = tr_wide_of_8(s);
+        __builtin_memcpy(to + k, &x, sizeof x);
+    }
+#endif
+    for (; k < n; ++k) to[k] = tr_decode_f16(from[k]);
+}
+
+TR_FN void tr_narrow_f16(uint16_t *restrict to, const float *restrict from, int64_t n)
+{
+    int64_t k = 0;
+#if defined(TR_HAS_VECTORS) && defined(__F16C__)
+#ifdef __AVX512F__
+    for (; k + 16 <= n; k += 16) {
+        tr_f16 x;
+        __builtin_memcpy(&x, from + k, sizeof x);
+        const tr_s16 s = tr_half_of_16(x);
+        __builtin_memcpy(to + k, &s, sizeof s);
+    }
+#endif
+    for (; k + 8 <= n; k += 8) {
+        tr_f8 x;
+        __builtin_memcpy(&x, from + k, sizeof x);
+        const tr_s8 s = (tr_s8)tr_half_of_8(x);
+        __builtin_memcpy(to + k, &s, sizeof s);
+    }
+#endif
+    for (; k < n; ++k) to[k] = tr_encode_f16(tr_round_f16(from[k]));
+}
+
+/* The same for bf16, for loops that go one by one. */
+TR_FN void tr_widen_bf16(float *restrict to, const uint16_t *restrict from, int64_t n)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < n; ++k) to[k] = tr_decode_bf16(from[k]);
+}
+
+TR_FN void tr_narrow_bf16(uint16_t *restrict to, const float *restrict from, int64_t n)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < n; ++k) to[k] = (uint16_t)(tr_rounded_bf16_bits(from[k]) >> 16);
+}

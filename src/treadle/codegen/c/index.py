@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from treadle.codegen.c.block import Loops
 from treadle.codegen.names import Names
-from treadle.index import Expr, Facts, FloorDiv, Kind, Max, Min, Mod, Product, Symbol
+from treadle.index import Expr, Facts, FloorDiv, Kind, Max, Min, Mod, Product, Symbol, mod
 
 
 class IndexWriter:
@@ -53,6 +53,16 @@ class IndexWriter:
             home.head.append(f"const int64_t {home.known[base]} = {text};")
         return home.known[base]
 
+    def _remainder(self, base: Expr) -> str:
+        """A loop that wraps around at an open size: where it does is found once, outside of it."""
+        num, den = base.children
+        for v, times in num.terms if den.value is None else ():
+            if times == 1 and isinstance(v, Symbol) and self.facts.within(v, den):
+                shift = num - v
+                if v.kind is Kind.LOOP and v not in shift.free and v not in den.free:
+                    return f"tr_wrapped({self.write(v + mod(shift, den))}, {self.write(den)})"
+        return self._quotient(base, "%", "tr_mod")
+
     def _quotient(self, base: Expr, operator: str, helper: str) -> str:
         num, den = base.children
         plain = self.facts.nonnegative(num) and self.facts.interval(den).positive
@@ -68,7 +78,7 @@ class IndexWriter:
 
 COMPOUND: Mapping[type[Expr], Callable[[IndexWriter, Expr], str]] = {
     FloorDiv: lambda w, e: w._quotient(e, "/", "tr_floordiv"),
-    Mod: lambda w, e: w._quotient(e, "%", "tr_mod"),
+    Mod: lambda w, e: w._remainder(e),
     Min: lambda w, e: w._chain(e, "tr_min"),
     Max: lambda w, e: w._chain(e, "tr_max"),
 }

@@ -1,4 +1,4 @@
-/* Functions of the C library in float, on whole vectors where its vector functions are installed.
+/* Functions of the C library in float and in double, on whole vectors where its vector functions are installed.
 
    glibc has them since 2.35 on x86-64 (libmvec, which -lm brings along), under the names that gcc's
    rules for vectors give to functions that are declared so. The largest error of any form, in units
@@ -17,7 +17,17 @@
 #define TR_LIBRARY_FUNCTION_OF_TWO(f) \
     _Pragma("omp declare simd notinbranch") \
     __attribute__((const, nothrow)) float tr_vector_##f(float x, float y) __asm__(#f "f");
+#define TR_LIBRARY_FUNCTION_F64(f) \
+    _Pragma("omp declare simd notinbranch") \
+    __attribute__((const, nothrow)) double tr_vector_f64_##f(double x) __asm__(#f);
+#define TR_LIBRARY_FUNCTION_F64_OF_TWO(f) \
+    _Pragma("omp declare simd notinbranch") \
+    __attribute__((const, nothrow)) double tr_vector_f64_##f(double x, double y) __asm__(#f);
 #else
+#define TR_LIBRARY_FUNCTION_F64(f) \
+    static inline TR_MAYBE_UNUSED double tr_vector_f64_##f(double x) { return f(x); }
+#define TR_LIBRARY_FUNCTION_F64_OF_TWO(f) \
+    static inline TR_MAYBE_UNUSED double tr_vector_f64_##f(double x, double y) { return f(x, y); }
 #define TR_LIBRARY_FUNCTION(f) \
     static inline TR_MAYBE_UNUSED float tr_vector_##f(float x) { return (float)f((double)x); }
 #define TR_LIBRARY_FUNCTION_OF_TWO(f) \

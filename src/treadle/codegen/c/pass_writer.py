@@ -73,6 +73,9 @@ class PassWriter:
         self._states = {s.name for s in self.states}
         w._scope = set()
         self._declare_wide()
+        for step in self.one.needed:
+            if step.op == "scan":
+                w.declare_scan(step)
         self._fills_tiles = True
         made_before = set(w._done)
         for k, a in enumerate(self.inner):
@@ -80,6 +83,8 @@ class PassWriter:
             if a.part is AxisPart.WITHIN and self._fills_tiles:
                 self._fills_tiles = False
                 w.tiles.fill(self.one.needed)
+            if k == len(self.inner) - 1:
+                w.tiles.widen(self.one.needed, self.one.time)
             block = w.open_axis(a, self._clauses(k))
             if k == self.last_lane:
                 w._lane_block = block
@@ -100,6 +105,8 @@ class PassWriter:
         w._done = made_before
         for k in reversed(range(len(self.inner))):
             w.loops.pop()
+            if k == len(self.inner) - 1:
+                w.tiles.drain()
             if k == self.last_lane + 1 and self.is_inside:
                 self._join(lane=False)
             if k == self.last_lane:

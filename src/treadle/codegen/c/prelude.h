@@ -31,6 +31,9 @@ TR_FN int64_t tr_mod(int64_t a, int64_t b)
     return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
 }
 
+/* The remainder of what is below twice the divisor, and not negative. */
+TR_FN int64_t tr_wrapped(int64_t a, int64_t b) { return a >= b ? a - b : a; }
+
 TR_FN int64_t tr_min(int64_t a, int64_t b) { return a < b ? a : b; }
 TR_FN int64_t tr_max(int64_t a, int64_t b) { return a > b ? a : b; }
 

@@ -22,8 +22,21 @@ class Scan:
 Scanner = Callable[[str, Sequence[str], Sequence[DType]], Scan]
 
 
-def _wide_type(t: DType) -> str:
+def carried_type(t: DType) -> str:
+    """The C type of what a scan of values of a type carries on."""
     return "double" if t.is_float else held(t)
+
+
+def scan_step(combine: str, state: str, value: str, t: DType, first: str) -> tuple[str, str]:
+    """The line that carries a state on, begun where `first` holds, and the result there."""
+    common = DType.F64 if t.is_float else t
+    wide = f"(double){value}" if t.is_float else value
+    step = native(NATIVE_NAMES.get(combine, combine), [state, wide], common)
+    return f"{state} = {first} ? {wide} : ({step});", converted(state, common, t)
+
+
+NATIVE_NAMES = {"max": "maximum", "min": "minimum"}
+"""Combinations that the table of operations calls otherwise."""
 
 
 def _running(op: str) -> Scanner:
@@ -34,7 +47,7 @@ def _running(op: str) -> Scanner:
         common = DType.F64 if t.is_float else t
         wide = f"(double){x}" if t.is_float else x
         step = native(op, [name, wide], common)
-        before = (f"{_wide_type(t)} {name} = 0;", f"int {name}_on = 0;")
+        before = (f"{carried_type(t)} {name} = 0;", f"int {name}_on = 0;")
         lines = (f"{name} = {name}_on ? ({step}) : {wide};", f"{name}_on = 1;")
         return Scan(before, lines, (converted(name, common, t),))
 

@@ -34,6 +34,7 @@ from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
 from treadle.codegen.c.pass_writer import Acting, PassWriter, ProductPassWriter
 from treadle.codegen.c.products import ProductTiles
 from treadle.codegen.c.reduce import Request
+from treadle.codegen.c.scan import carried_type, scan_step
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import converted, held
 from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
@@ -307,12 +308,14 @@ class ScheduledWriter(BodyWriter):
         if not steps:
             return
         self.tiles.fill(steps)
+        self.tiles.widen(steps)
         self._open_lanes()
         self._finish_here()
         for step in steps:
             self._unkept(step)
             self._written.add(step.position)
         self._close_lanes()
+        self.tiles.drain()
 
     def _open_lanes(self) -> None:
         self._scope = set()
@@ -428,20 +431,41 @@ class ScheduledWriter(BodyWriter):
 
     def at_point(self, step: Step, one: InnerPass) -> None:
         """Write what a statement does at a point of the pass."""
+        if step.op == "scan":
+            self._scanned(step)
+            return
         if step.kept and one.time > step.time:
             row = self._row(step.number, self.type_of(step.number))
             self.define(step.number, [f"{row}[{self.position()}]"])
             return
         self._unkept(step)
-        if step.kept and one.time == step.time:
+        if step.kept and one.time == step.time and not self.tiles.is_row(step):
             row = self._row(step.number, self.type_of(step.number))
             self.loops.innermost.add(f"{row}[{self.position()}] = {self.name_of(step.number)};")
 
+    def declare_scan(self, step: Step) -> None:
+        """Room for what a scan carries on, for each lane."""
+        t = self.type_of(step.stmt.args[0])
+        count = f"[{self.lane_count}]" if self.plan.lanes else ""
+        where = self.home if self.plan.lanes else self.loops.innermost
+        where.add(f"{carried_type(t)} c{step.number}{count};")
+
+    def _scanned(self, step: Step) -> None:
+        """Write a step of a scan; the first one has nothing to go on from."""
+        stmt, loops = step.stmt, [self._loop_names[v] for v in self.body.reduce.vars]
+        (value,) = [self.name_of(a) for a in stmt.args]
+        state = f"c{step.number}[{self.lane()}]" if self.plan.lanes else f"c{step.number}"
+        first = f"({' | '.join(loops)}) == 0"
+        t = self.type_of(stmt.args[0])
+        line, result = scan_step(str(stmt.attr("combine")), state, value, t, first)
+        self.loops.innermost.add(line)
+        self.define(step.number, [result])
+
     def _unkept(self, step: Step) -> None:
-        staged = self.tiles.element(step.number) if step.op == "load" else None
+        staged = self.tiles.element(step) if step.op == "load" else None
         if staged is not None:
             self.define(step.number, [staged])
-        else:
+        elif not self.tiles.takes(step):
             self.statement(step.stmt, step.number)
 
     def finish(self, acting: Acting, names: Names) -> None:

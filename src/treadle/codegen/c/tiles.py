@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.codegen.c.types import STORED, loaded
+from treadle.codegen.c.wide_rows import WideRows
 from treadle.index import Expr, coefficient
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding
 from treadle.ir.types import DType
@@ -35,11 +36,35 @@ class Tiles:
         self.w = w
         self.axes: tuple[Axis, ...] = tuple([a for a in w.plan.axes if a.part is AxisPart.WITHIN])
 
+        self.wide = WideRows(w)
+
     def fill(self, steps: Sequence[Step]) -> None:
         """Write the loops that fill the tiles of these statements, where blocks are known."""
         for step in steps:
-            if step.number in self.w.plan.staged and step.op == "load":
+            is_load = step.number in self.w.plan.staged and step.op == "load"
+            if is_load and not self.wide.has(step):
                 self._fill(step)
+
+    def widen(self, steps: Sequence[Step], time: int = 0) -> None:
+        """Make rows of f16 floats, right before the loop on vectors.
+
+        What an earlier pass than the one at `time` kept is there already.
+        """
+        for step in steps:
+            if self.wide.has(step) and not (step.kept and time > step.time):
+                self.wide.fill(step)
+
+    def takes(self, step: Step) -> bool:
+        """Whether a store goes into a tile; if so, it is written."""
+        return self.wide.put(step)
+
+    def drain(self) -> None:
+        """Store what went into tiles, once their loop is closed."""
+        self.wide.drain()
+
+    def is_row(self, step: Step) -> bool:
+        """Whether a kept load was made a whole row when its block began."""
+        return self.wide.has(step) and self.wide.is_row(step)
 
     def _fill(self, step: Step) -> None:
         from dataclasses import replace
@@ -100,10 +125,13 @@ class Tiles:
         w.frame.helpers.add("turn")
         return condition or ALWAYS
 
-    def element(self, number: int) -> str | None:
+    def element(self, step: Step) -> str | None:
         """The value of a load that went through a tile; None if it did not."""
+        number = step.number
         if number not in self.w.plan.staged:
             return None
+        if self.wide.has(step):
+            return self.wide.element(step)
         kind, place = self.w.type_of(number), f"t{number}[{self._at()}]"
         return loaded(kind, f"(uint16_t){place}" if kind in WIDENED else place)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
-from treadle.codegen.c.fast_ops import LIBRARY, OF_TWO, VECTOR
+from treadle.codegen.c.fast_ops import F64, LIBRARY, OF_TWO, VECTOR
 from treadle.codegen.c.kernel import write_kernel
 from treadle.codegen.c.sites import LONGEST_POINT, RECORD, Site, Sites
 from treadle.codegen.host import HostProgram, KernelSource
@@ -80,12 +80,15 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
         names = [name.removeprefix(VECTOR) for name in wanted]
         texts.append(_header("vectors"))
         texts += [_header("halves")] if "halves" in helpers else []
-        if own := [name for name in names if name not in LIBRARY]:
+        theirs = [name for name in names if name in LIBRARY or name.startswith(F64)]
+        if own := [name for name in names if name not in theirs]:
             texts += [*_on_vectors(), *[f"TR_VECTOR_FUNCTION({name})" for name in own]]
-        if len(own) < len(names):
+        if theirs:
             texts.append(_header("library"))
-        for name in (name for name in names if name in LIBRARY):
-            texts.append(f"TR_LIBRARY_FUNCTION{'_OF_TWO' if name in OF_TWO else ''}({name})")
+        for name in theirs:
+            plain, kind = name.removeprefix(F64), "_F64" if name.startswith(F64) else ""
+            count = "_OF_TWO" if plain in OF_TWO else ""
+            texts.append(f"TR_LIBRARY_FUNCTION{kind}{count}({plain})")
     return "\n".join(texts)
 
 

@@ -16,6 +16,7 @@ gains    predicted time (`repeat_times`): of producer and readers as fusion woul
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from treadle.analysis.access import accesses
@@ -25,9 +26,10 @@ from treadle.analysis.inplace import boundary
 from treadle.core.context import Ctx
 from treadle.core.costs import CostModel
 from treadle.core.verdict import YES, Verdict, no, yes
+from treadle.index import substitute
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
-from treadle.ir.pattern import pattern_of
+from treadle.ir.pattern import pattern_of, place_of
 from treadle.ir.products import product_of
 from treadle.ir.program import Group, Loop, Operation, Program
 from treadle.schedule.policy import Policy, policy_of
@@ -188,8 +190,7 @@ class _Round:
         """
         if len(self._readers[source.target]) > 1:
             return True
-        places = {index for name, index, _ in op.body.loads() if name == source.target}
-        return len(places) > 1
+        return _reads_shifted(source, op)
 
     def _source(self, loop: Loop) -> _Source:
         known = self._sources.get(loop.name)
@@ -283,9 +284,14 @@ class _Round:
         return all(self._is_little(source, op) for op in readers)
 
     def _bytes_to_repeat(self, source: _Source, op: Loop) -> int:
-        """The bytes that a reader loads if it computes the source's result itself."""
-        points = pattern_of(op).pattern.derive(_points)
-        return min(source.read_bytes, source.element_bytes * points)
+        """The bytes that a reader loads if it computes the source's result itself.
+
+        A window loads several elements at each point.
+        """
+        pattern, buffers = pattern_of(op)
+        counts, of = pattern.derive(_elements_loaded), self.program.storage_of
+        loads = [counts.get(k, 0) for k, b in enumerate(buffers) if of(b) == of(source.target)]
+        return min(source.read_bytes, source.element_bytes * sum(loads))
 
     def _plan(self, source: _Source) -> _Plan:
         name = source.loop.name
@@ -328,8 +334,25 @@ class _Round:
         return fits and bool(self._may_repeat(source, op))
 
 
-def _points(body: Body) -> int:
-    return body.space.numel_hint
+def _elements_loaded(body: Body) -> dict[int, int]:
+    """For each buffer that a body loads, how many elements that is, each address counted once."""
+    addresses = {(place_of(name), index) for name, index, _ in body.loads()}
+    counted = Counter([place for place, _ in addresses])
+    return {place: count * body.space.numel_hint for place, count in counted.items()}
+
+
+def _reads_shifted(source: _Source, op: Loop) -> bool:
+    """Whether a reader with the points of a source reads it at several, each so far from its own.
+
+    Who walks another way (windows of a turned copy) may be better off with what is in memory.
+    """
+    loops, own = source.loop.body.domain, op.body.domain
+    if loops.extents != own.extents:
+        return False
+    made = [index for _, index, _, _ in source.loop.body.stores()]
+    here = substitute(made[0], dict(zip(loops.vars, own.vars, strict=True)))
+    places = {index for name, index, _ in op.body.loads() if name == source.target}
+    return len(places) > 1 and all((index - here).value is not None for index in places)
 
 
 def _has_choices(body: Body) -> bool:

@@ -91,11 +91,15 @@ class _Scheduling:
     def _chunked(self, op: Kernel) -> tuple[Operation, ...]:
         """The members, rows and columns of one walk in chunks that programs share out."""
         is_fitting = op.shape == "mixed" and self.program.numerics.reassociation
-        if not is_fitting or not all(self._is_for_triton(m) for m in op.members):
+        if not is_fitting or len({self._is_for_triton(m) for m in op.members}) > 1:
             return op.members
         if any(isinstance(m, Nest) and m.schedule for m in op.members):
             return op.members
-        made = chunk_rows(op.members, self.program, partial(self._name, f"{op.name}_chunks"))
+        on_cpu = not self._is_for_triton(op.members[0])
+        if on_cpu and self.program.numerics.accumulation == "exact":
+            return op.members
+        name = partial(self._name, f"{op.name}_chunks")
+        made = chunk_rows(op.members, self.program, name, on_cpu)
         if made is None:
             return op.members
         self._note(made.buffers)
