@@ -191,6 +191,21 @@ def test_what_is_written_through_a_view_that_nobody_reads_is_kept() -> None:
     assert codes == []
 
 
+def test_what_is_read_through_a_view_is_not_repeated() -> None:
+    """Loads through a view stay loads, so there is nothing to compare."""
+    b = ProgramBuilder("p")
+    x = b.input("x", "f32", [3, 4])
+    t = b.buffer("t", "f32", [3, 4])
+    with b.loop("short", [3, 4]) as k:
+        k.store(t, k.vars, k.load(x, *k.vars) * 0.5)
+    row = b.view("row", t, [4], offset=4)
+    b.returns(copy(b, "y", row, 1.0))
+    program = b.build()
+    new, codes = after(recompute, program)
+    assert new is program
+    assert codes == []
+
+
 def test_long_work_is_not_repeated() -> None:
     b = ProgramBuilder("p")
     t = b.buffer("t", "f32", [16])

@@ -177,6 +177,8 @@ class _Round:
             if deps.reads_version.get((position, storage)) != version:
                 continue
             source = self._source(loop)
+            if source.target not in effects(op).reads:
+                continue  # it reads through views, of which loads stay loads
             if self._bytes_to_repeat(source, op) < source.made_bytes or (
                 self._is_left_by_fusion(source, op) and source.holds_no_more and self._alone(loop)
             ):
