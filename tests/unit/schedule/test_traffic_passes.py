@@ -199,7 +199,9 @@ def test_what_is_read_through_a_view_is_not_repeated() -> None:
     with b.loop("short", [3, 4]) as k:
         k.store(t, k.vars, k.load(x, *k.vars) * 0.5)
     row = b.view("row", t, [4], offset=4)
-    b.returns(copy(b, "y", row, 1.0))
+    y = b.output("y", "f32", [4])
+    with b.loop("read", [4]) as k:
+        k.store(y, k.vars, k.load(row, *k.vars) + 1.0)
     program = b.build()
     new, codes = after(recompute, program)
     assert new is program
