@@ -237,7 +237,10 @@ def check_functions(count: int) -> int:
         near = wanted.float()
         step = (near.abs().nextafter(torch.tensor(torch.inf)) - near.abs()).double()
         is_normal = near.isfinite() & (near.abs() > 2.0**-126)
-        missed = ((got.double() - wanted).abs() / step)[is_normal].max().item()
+        # Devices round the argument of an exponential once more, which its size multiplies.
+        room = given_values.double().abs() if name in ("exp", "expm1", "sigmoid") else 0.0
+        off = (got.double() - wanted).abs() / step - room
+        missed = off[is_normal].max().item()
         assert missed <= most, f"{name} is off by {missed} units in the last place"
         same = got.isnan() == wanted.isnan()
         assert same.all(), f"{name} of {given_values[~same][:4]} is {got[~same][:4]}"

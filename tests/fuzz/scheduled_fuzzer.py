@@ -39,7 +39,7 @@ from test_c_programs import reads_what_it_accumulates, shows_bits_of_nan
 from test_scheduled_c import SORTED_MOVES, TORCH, asks_for_a_position, scheduled
 from wide_programs import wide_programs
 
-from treadle.codegen.c.fast_ops import FAST, LIBRARY
+from treadle.codegen.c.fast_ops import F64, FAST, LIBRARY, LIBRARY_F64, VECTOR
 from treadle.codegen.c.unit import ENTRY, FAST_FLAGS, prelude
 from treadle.core.options import Options
 from treadle.core.toolchain import LoadedLibrary, load_shared
@@ -53,7 +53,13 @@ from treadle.testing.error_bound import derive_bounds, outside
 from treadle.testing.strategies import programs
 
 PLAIN = {"special", "sort", "turn", "product", "threads"}
-FULL = {*PLAIN, "fast", "halves", *[f"vector_{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"]}
+FULL = {
+    *PLAIN,
+    "fast",
+    "halves",
+    *[f"{VECTOR}{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"],
+    *[f"{VECTOR}{F64}{f}" for f in LIBRARY_F64],
+}
 BATCH = 50
 
 Sizes = dict[Symbol, int]

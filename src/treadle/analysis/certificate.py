@@ -1,18 +1,19 @@
 """The dependence certificate: a scheduled program keeps every dependence of the one it came from.
 
 Independent of how the schedule was found: it compares two programs by the names of their leaf
-operations, looks at the dependences of the first and at nothing but positions in the second.
+operations, looks at the dependences of the first and at nothing but positions in the second, and at
+what loops read there: one that computes a value itself (recompute) no longer waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from treadle.analysis.deps import COLLECTIVES, Dep, Dependences, dependences
+from treadle.analysis.deps import COLLECTIVES, Dep, Dependences, DepKind, dependences
 from treadle.analysis.duplicates import equal_loops
 from treadle.core.errors import Violation
 from treadle.ir.effects import acts_by_itself, effects
-from treadle.ir.program import Collective, Nest, Program
+from treadle.ir.program import Collective, Loop, Nest, Program
 
 
 def border_changes(before: Program, after: Program) -> list[Violation]:
@@ -54,7 +55,7 @@ def certify(
             if op.part_of:
                 parts.add(k, op)
                 place[op.part_of] = k
-    order = _order_kept(before, place, parts, collectives_may_move)
+    order = _order_kept(before, after, place, parts, collectives_may_move)
     return [*order, *parts.lost(), *_values_kept(before, after, place)]
 
 
@@ -92,7 +93,11 @@ class Parts:
 
 
 def _order_kept(
-    before: Program, place: dict[str, int], parts: Parts, collectives_may_move: bool
+    before: Program,
+    after: Program,
+    place: dict[str, int],
+    parts: Parts,
+    collectives_may_move: bool,
 ) -> Iterator[Violation]:
     """CERT001: of two dependent operations that are both there, the source still comes first.
 
@@ -110,6 +115,8 @@ def _order_kept(
             continue
         for d in deps.into[target]:
             if collectives_may_move and d.cause == COLLECTIVES:
+                continue
+            if _reads_no_more(after, d, name):
                 continue
             for source in _still_there(d.source, at, behind):
                 other = at[source]
@@ -146,6 +153,8 @@ def _values_kept(before: Program, after: Program, place: dict[str, int]) -> Iter
         if source not in place and target in place and d.carries:
             if source in twins and _reads_from(after, target, twins[source]):
                 continue
+            if _reads_no_more(after, d, target):
+                continue
             yield Violation("CERT002", f"{source} is gone, yet {d.reason}", target)
     outputs = {before.storage_of(n) for n in (*before.outputs, *before.inputs)}
     for op in before.leaves:
@@ -171,6 +180,14 @@ def _twins(before: Program, place: dict[str, int]) -> dict[str, set[str]]:
         there = {op.name for op in alike if op.name in place}
         found.update({op.name: there for op in alike if op.name not in place})
     return found
+
+
+def _reads_no_more(after: Program, d: Dep, target: str) -> bool:
+    """Whether a loop that read a value does not touch its storage any more."""
+    op = after.op_by_name.get(target)
+    if d.kind is not DepKind.RAW or not isinstance(op, Loop):
+        return False
+    return all(after.storage_of(name) != d.storage for name in effects(op).touched)
 
 
 def _reads_from(after: Program, target: str, sources: set[str]) -> bool:
