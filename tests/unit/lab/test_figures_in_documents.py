@@ -161,6 +161,16 @@ def mean_on_a_gpu(d: Data) -> str:
     return f"| geometric mean of speed | {speed} | | {compiling} |"
 
 
+def single_functions_on_a_gpu(d: Data) -> str:
+    speeds = f"{d['gpu_over_peer']:.2f} of the peer's speed and calls {d['over_peer']:.2f}"
+    return f"took {speeds}"
+
+
+def flex_against_the_peer(d: Data) -> str:
+    forward = [r["peer_forward_ms"] / r["ours_forward_ms"] for r in d["rows"]]
+    return f"between {min(forward):.2f} and {max(forward):.2f} times the peer's speed forward"
+
+
 WORKLOADS = (
     "ssm_scale",
     "qwen_mlp_stack",
@@ -224,6 +234,8 @@ CLAIMS = (
     Claim(PERFORMANCE, "cpu_workloads", mean_against_the_peer),
     *[Claim(PERFORMANCE, "gpu_workloads", on_a_gpu(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "gpu_workloads", mean_on_a_gpu),
+    Claim(PERFORMANCE, "gpu_cases", single_functions_on_a_gpu),
+    Claim(PERFORMANCE, "flex", flex_against_the_peer),
     Claim(COLLECTIVES, "collectives", overlap_of("simple", "`simple`")),
     Claim(COLLECTIVES, "collectives", overlap_of("model", "`model`")),
     Claim(COLLECTIVES, "collectives", overlap_of("buckets", "`model`, buckets")),
