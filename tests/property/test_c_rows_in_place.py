@@ -15,13 +15,16 @@ from test_c_programs import EXAMPLES, agree_in_shared_memory
 
 from treadle.analysis.cost import cost_model
 from treadle.analysis.inplace import in_place_pairs
+from treadle.analysis.one_walk import is_walked_once
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
 from treadle.ir.build import BodyBuilder, ProgramBuilder, Value
-from treadle.ir.program import Program
+from treadle.ir.program import Nest, Program
+from treadle.ir.text import show_program
 from treadle.ir.types import Buffer
-from treadle.schedule.passes import PIPELINE
+from treadle.kernel.stages import plan_nests
+from treadle.schedule.passes import KERNELS, PIPELINE
 from treadle.schedule.pipeline import run_pipeline
 
 ROWS, COLUMNS = 3, 5
@@ -65,6 +68,8 @@ def kernel(rng: random.Random, b: ProgramBuilder, number: int, made: list[Buffer
     else:
         with b.loop(f"k{number}", [ROWS], reduce=[COLUMNS]) as k:
             value = loaded(rng, k, made)
+            if rng.random() < 0.5:
+                store(k, False, value * 2.0)
             total = k.sum(value)
             for _ in range(rng.randint(1, 3)):
                 way = rng.choice(("value", "both", "total"))
@@ -89,9 +94,34 @@ def rows(seed: int) -> Program:
 def test_fused_rows_agree_in_shared_memory(seed: int) -> None:
     program, options = rows(seed), Options(check=2)
     ctx = Ctx(options, cost_model(program, options), Journal(enabled=False))
-    agree_in_shared_memory(run_pipeline(program, ctx, PIPELINE))
+    scheduled = run_pipeline(program, ctx, PIPELINE)
+    agree_in_shared_memory(scheduled)
+    agree_in_shared_memory(run_pipeline(scheduled, ctx, KERNELS))
     agree_in_shared_memory(program)
 
 
 def test_these_programs_do_hand_memory_over() -> None:
     assert sum(bool(in_place_pairs(rows(seed))) for seed in range(60)) > 20
+
+
+def nests(seed: int) -> Iterator[tuple[Program, Nest]]:
+    """The nests of the kernels that such a program becomes."""
+    program, options = rows(seed), Options()
+    ctx = Ctx(options, cost_model(program, options), Journal(enabled=False))
+    made = run_pipeline(run_pipeline(program, ctx, PIPELINE), ctx, KERNELS)
+    yield from [(made, leaf) for op in made.ops for leaf in op.leaves if isinstance(leaf, Nest)]
+
+
+def test_what_is_said_to_be_walked_once_has_one_pass() -> None:
+    once, again = 0, 0
+    for seed in range(150):
+        for program, nest in nests(seed):
+            if not len(nest.body.reduce) or not is_walked_once(nest.body):
+                again += bool(len(nest.body.reduce))
+                continue
+            once += 1
+            for in_any_order in (False, True):
+                plan = plan_nests(nest.body, program.storage_of, in_any_order=in_any_order)
+                assert len(plan.passes) <= 1, show_program(program)
+    assert once > 20
+    assert again > 20

@@ -15,11 +15,12 @@ from typing import NamedTuple, TypeAlias
 
 from treadle.analysis.access import Access, accesses
 from treadle.analysis.deps import Dependences, dependences
+from treadle.analysis.one_walk import is_walked_once
 from treadle.core.verdict import YES, Verdict, check_rules, no
 from treadle.index import Domain, Facts, IndexMap
-from treadle.ir.body import Body
+from treadle.ir.body import COMBINING, Body
 from treadle.ir.pattern import pattern_of
-from treadle.ir.program import Foreach, Group, Grouped, Loop, Operation, Program
+from treadle.ir.program import Foreach, Group, Grouped, Loop, Nest, Operation, Program
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,10 @@ def _visits_once(m: IndexMap) -> bool:
 
 def reads_come_first(c: InPlaceCandidate) -> Verdict:
     """INP006: the input is not read after the output is stored, nor by a later pass over it."""
-    stored_by, again = None, _goes_over_rows_again(c.op)
+    stored_by = None
     for leaf in c.op.leaves:
         assert isinstance(leaf, Loop)
+        again = _goes_over_rows_again(c.op, leaf)
         for at in leaf.body.walk():
             stmt = at.stmt
             if stmt.op == "store" and c.program.storage_of(stmt.buffer) == c.out:
@@ -162,15 +164,15 @@ def reads_come_first(c: InPlaceCandidate) -> Verdict:
     return _in_one_kernel(c)
 
 
-COMBINING = frozenset({"reduce", "reduce_part", "scan", "sort"})
-
-
-def _goes_over_rows_again(op: Operation) -> frozenset[str]:
-    """The statements that may begin another pass over elements which were loaded before.
+def _goes_over_rows_again(op: Operation, leaf: Loop) -> frozenset[str]:
+    """The statements of a leaf that may begin another pass over elements loaded before.
 
     A store can do so too where some statements happen once for a whole row: it waits for what
     stands above it, a reduction or a store for the row, and what it stores is computed anew.
+    A nest of a kernel is written as it stands, so one that needs a single pass has no other.
     """
+    if isinstance(leaf, Nest) and is_walked_once(leaf.body):
+        return frozenset()
     loops = [leaf.body for leaf in op.leaves if isinstance(leaf, Loop)]
     is_flat = len({b.domain.numel for b in loops}) == 1 and not any(len(b.reduce) for b in loops)
     return COMBINING if is_flat else COMBINING | {"store", "assert"}
@@ -401,10 +403,10 @@ class _TouchOrder:
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         again: tuple[tuple[int, str], ...] = ()
-        starts = _goes_over_rows_again(op)
-        statements = (at.stmt for leaf in op.leaves if isinstance(leaf, Loop)
-                      for at in leaf.body.walk())  # fmt: skip
-        for position, stmt in enumerate(statements):
+        loops = [leaf for leaf in op.leaves if isinstance(leaf, Loop)]
+        starts = {leaf.name: _goes_over_rows_again(op, leaf) for leaf in loops}
+        statements = [(at.stmt, starts[leaf.name]) for leaf in loops for at in leaf.body.walk()]
+        for position, (stmt, begins) in enumerate(statements):
             touched = ""
             if stmt.op in ("load", "store"):
                 touched = program.storage_of(stmt.buffer)
@@ -412,7 +414,7 @@ class _TouchOrder:
                 last[touched] = position
             elif stmt.op == "store":
                 first.setdefault(touched, position)
-            if stmt.op in starts:
+            if stmt.op in begins:
                 again = ((position, touched), *[o for o in again if o[1] != touched][:1])
         return cls(first, last, again)
 

@@ -89,8 +89,9 @@ class DeviceMemory:
     """The first of each chain of temporaries that has memory of its own."""
     closed: frozenset[str] = frozenset()
     """Outputs that take in nobody, though others do."""
-    at_once: bool = False
-    """Whether all is allocated before the first step and held until the last, as recordings do."""
+    parts: tuple[tuple[int, int], ...] = ()
+    """Steps `first` to `last` before which all they need is allocated, and held until their end:
+    so it is with what a device replays. Steps that are in no part take memory as they need it."""
 
     @cached_property
     def suballocations(self) -> dict[str, list[str]]:
@@ -125,12 +126,23 @@ class DeviceMemory:
         lives = [self.lives[s] for s in storages]
         return Span(name, kind, size, min(x.first for x in lives), max(x.last for x in lives))
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all is allocated before the first step and held until the last."""
+        return self.parts == ((0, self.end - 1),)
+
     @cached_property
     def held(self) -> list[int]:
         """The bytes held during each step, inputs included."""
-        if self.at_once:
-            return [sum(piece.bytes for piece in self.pieces)] * max(self.end, 1)
-        return _per_step(self.pieces, self.end)
+        begins = {k: first for first, last in self.parts for k in range(first, last + 1)}
+        ends = {k: last for first, last in self.parts for k in range(first, last + 1)}
+        pieces = [
+            piece._replace(
+                first=begins.get(piece.first, piece.first), last=ends.get(piece.last, piece.last)
+            )
+            for piece in self.pieces
+        ]
+        return _per_step(pieces, self.end)
 
     @cached_property
     def peak_step(self) -> int:

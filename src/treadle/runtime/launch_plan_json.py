@@ -24,7 +24,7 @@ from treadle.runtime.launch_plan import (
     WaitStep,
 )
 
-VERSION = 3
+VERSION = 4
 KINDS: Mapping[str, Callable[..., Step]] = {
     "launch": LaunchStep,
     "call": CallStep,
@@ -79,7 +79,7 @@ def _memory_to_json(m: DeviceMemory) -> dict[str, Any]:
         "hosts": list(m.hosts),
         "alone": sorted(m.alone),
         "closed": sorted(m.closed),
-        "at_once": m.at_once,
+        "parts": [list(part) for part in m.parts],
     }
 
 
@@ -97,7 +97,7 @@ def _memory_from_json(data: Mapping[str, Any]) -> DeviceMemory:
         hosts=(outputs, donated),
         alone=frozenset(data["alone"]),
         closed=frozenset(data["closed"]),
-        at_once=data["at_once"],
+        parts=tuple([(first, last) for first, last in data["parts"]]),
     )
 
 

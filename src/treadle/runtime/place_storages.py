@@ -108,7 +108,8 @@ class _Planner:
         end = self.shape.end
         alone, closed = ask.alone, ask.closed
         given = self.device, end, lives, chains, places, *found, hosts, alone, closed
-        return DeviceMemory(*given, self.at_once)
+        parts = ((0, end - 1),) if self.at_once and end else ()
+        return DeviceMemory(*given, parts)
 
     def _quick(self, like: DeviceMemory, alone: frozenset[str]) -> DeviceMemory:
         return self.plan(self.ask(like.hosts, alone, like.closed), 0)

@@ -10,18 +10,21 @@ Lives come from the liveness engine, places from the memory planner or from the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
+from treadle.analysis.cost import cost_model
 from treadle.core.context import Ctx
 from treadle.index import Symbol, hint
 from treadle.ir.placed_layout import PlacedLayout
 from treadle.ir.program import Program
 from treadle.runtime.arena import Placement, plan_layout, stacked_layout
 from treadle.runtime.device_memory import DeviceMemory, Role, StorageLife
-from treadle.runtime.launch_plan import LaunchPlan
+from treadle.runtime.launch_plan import LaunchPlan, RecordedSteps
 from treadle.runtime.launch_shape import LaunchShape
 from treadle.runtime.layouts_at_sizes import layouts_at
-from treadle.runtime.place_storages import in_place_chains, place_storages
+from treadle.runtime.place_storages import WAYS, in_place_chains, place_storages
+from treadle.runtime.recorded_parts import LEAST_NS, in_parts, may_gain
 
 Lives: TypeAlias = Mapping[str, StorageLife]
 PlaceDevice: TypeAlias = Callable[[str, Lives], DeviceMemory]
@@ -46,14 +49,31 @@ def plan_launches(
     """The plan of a run with as low a peak as a short search finds.
 
     `like` is a plan for other sizes: what was best there is used again, without a search.
-    `at_once`: the run allocates all before its first step, as one that is replayed does.
+    `at_once`: the run allocates all before its first step, as one that is replayed does; a long
+    run that would hold much less otherwise is cut into parts (see `recorded_parts`).
     """
     known = {} if like is None else {one.device: one for one in like.memory}
+    is_long = at_once and ctx is not None and _takes_long(shape.program, ctx)
 
     def place(device: str, lives: Lives) -> DeviceMemory:
-        return place_storages(shape, device, lives, ctx, known.get(device), at_once)
+        whole = place_storages(shape, device, lives, ctx, known.get(device), at_once)
+        if not is_long or not may_gain(whole):
+            return whole
+        ways = [replace(whole, hosts=hosts) for hosts in WAYS]
+        tried = [place_storages(shape, device, lives, ctx, like) for like in ways]
+        return in_parts(whole, min(tried, key=lambda one: one.peak_bytes)) or whole
 
     return _planned(shape, sizes, place, layouts)
+
+
+def _takes_long(program: Program, ctx: Ctx) -> bool:
+    """Whether a run keeps its device busy for so long that a host can start parts of it."""
+    total, cost = 0.0, cost_model(program, ctx.options)
+    for op in program.ops:
+        total += cost.op_ns(op)
+        if total >= LEAST_NS:
+            return True
+    return False
 
 
 def plan_as_told(
@@ -82,12 +102,14 @@ def _planned(
     placed = layouts_at(shape.program, values) if layouts is None else layouts
     lives = {x.storage: x for x in shape.lives(placed, values)}
     memory = [place(device, rows) for device, rows in _by_device(lives)]
+    cut = memory[0].parts if len(memory) == 1 and not memory[0].at_once else ()
+    recordings = tuple([RecordedSteps(*part) for part in cut]) or shape.recordings
     return LaunchPlan(
         name=shape.program.name,
         steps=shape.steps,
         memory=tuple(memory),
         streams=shape.streams,
-        recordings=shape.recordings,
+        recordings=recordings,
         sizes={s.name: n for s, n in values.items()},
     )
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from treadle.analysis.cost import cost_model
 from treadle.analysis.live_table import live_table
 from treadle.codegen.lower import lower
+from treadle.core.context import Ctx
 from treadle.core.errors import UsageError
+from treadle.core.journal import Journal
+from treadle.core.options import Options
 from treadle.ir.build import ProgramBuilder
 from treadle.ir.interp.calls import CallContext
 from treadle.ir.program import Call, Program, Wait
-from treadle.runtime import compile_program, show_plan
+from treadle.runtime import compile_program, recorded_parts, show_plan
+from treadle.runtime import plan_launches as plan_launches_module
 from treadle.runtime.device_memory import Role
 from treadle.runtime.launch_plan import CallStep, LaunchStep, RecordedSteps, WaitStep
 from treadle.runtime.launch_plan_json import plan_from_json, plan_to_json
@@ -213,3 +220,53 @@ def test_what_is_allocated_at_once_is_held_at_once() -> None:
     # The output lies idle while both are used: it takes them in, and no arena is needed for them.
     assert {plan.places[name].pool for name in ("s", "t")} == {"y"}
     assert plan_from_json(plan_to_json(plan_launches(shape, at_once=True))).main == plan
+
+
+def saved_and_let_go() -> Program:
+    """A backward of three products: what was saved is donated, every gradient is an output."""
+    b = ProgramBuilder("backward")
+    n = 256
+    saved = [b.input(f"saved{k}", "f32", [n, n], donated=True) for k in range(3)]
+    at = b.input("tangent", "f32", [n, n])
+    for k in reversed(range(3)):
+        grad = b.output(f"grad{k}", "f32", [n, n // 2])
+        b.extern("product", [at, saved[k]], [grad], name=f"weight{k}")
+        if k:
+            before, at = at, b.buffer(f"at{k}", "f32", [n, n])
+            b.extern("back", [before, saved[k]], [at], name=f"back{k}")
+    return b.build()
+
+
+def _ctx() -> Ctx:
+    options = Options(target="h200")
+    return Ctx(options, cost_model(saved_and_let_go(), options), Journal())
+
+
+def test_a_recording_is_cut_where_holding_all_at_once_costs_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape = LaunchShape(lower(saved_and_let_go()))
+    whole = plan_launches(shape, at_once=True, ctx=_ctx())
+    assert whole.main.at_once  # too short a run, too few bytes
+    monkeypatch.setattr(recorded_parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(plan_launches_module, "LEAST_NS", 0.0)
+    plan = plan_launches(shape, at_once=True, ctx=_ctx())
+    assert 2 <= len(plan.main.parts) <= recorded_parts.MOST_PARTS
+    assert plan.main.parts[0][0] == 0
+    assert plan.main.parts[-1][1] == shape.end - 1
+    assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(plan.main.parts))
+    assert plan.recordings == tuple([RecordedSteps(*part) for part in plan.main.parts])
+    stepwise = replace(plan.main, parts=())
+    assert stepwise.peak_bytes <= plan.main.peak_bytes < whole.main.peak_bytes
+    for first, last in plan.main.parts:  # all that a part needs is held during each of its steps
+        needed = [p.bytes for p in plan.main.pieces if p.first <= last and p.last >= first]
+        assert set(plan.main.held[first : last + 1]) == {sum(needed)}
+    assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_a_recording_stays_whole_where_cuts_save_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_launches_module, "LEAST_NS", 0.0)
+    monkeypatch.setattr(recorded_parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(recorded_parts, "LEAST_SHARE", 0.9)
+    plan = plan_launches(LaunchShape(lower(saved_and_let_go())), at_once=True, ctx=_ctx())
+    assert plan.main.at_once

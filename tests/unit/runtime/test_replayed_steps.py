@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import treadle.torch  # noqa: E402, F401  (registers the backend)
+from treadle.runtime import plan_launches, recorded_parts  # noqa: E402
 from treadle.runtime.hosts.recorded_steps import (  # noqa: E402
     CannotRecordError,
     RecordingStarts,
@@ -19,6 +20,8 @@ from treadle.runtime.hosts.recorded_steps import (  # noqa: E402
 )
 from treadle.runtime.hosts.torch_cpu import Bound, Runner  # noqa: E402
 from treadle.runtime.hosts.torch_memory import RunMemory  # noqa: E402
+from treadle.runtime.launch_plan import RecordedSteps  # noqa: E402
+from treadle.runtime.launch_shape import LaunchShape  # noqa: E402
 
 
 class _Frozen:
@@ -333,3 +336,37 @@ def test_a_failing_replay_is_heard(recorder: _Recorder, monkeypatch: pytest.Monk
 
 def _raise(self: object) -> None:
     raise ValueError("the device is gone")
+
+
+def test_parts_of_a_run_are_replayed_one_after_the_other(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backward that frees what was saved while it goes on; every step's gradients are right."""
+    monkeypatch.undo()
+    torch._dynamo.reset()
+    monkeypatch.setattr("treadle.runtime.hosts.torch_memory.torch", _CachingTorch())
+    monkeypatch.setattr(Runner, "recorder", recorder)
+    monkeypatch.setenv("TREADLE_HOST", "python")
+    for name, value in (("LEAST_BYTES", 1), ("LEAST_SHARE", 0.0)):
+        monkeypatch.setattr(recorded_parts, name, value)
+    monkeypatch.setattr(plan_launches, "LEAST_NS", 0.0)
+    whole = property(lambda self: (RecordedSteps(0, self.end - 1),))
+    monkeypatch.setattr(LaunchShape, "recordings", whole)
+    bounds: list[Bound] = []
+    made = Bound._parts
+    monkeypatch.setattr(Bound, "_parts", lambda self: (bounds.append(self), made(self))[1])
+    model = torch.nn.Sequential(
+        *[m for _ in range(4) for m in (torch.nn.Linear(96, 96), torch.nn.ReLU())]
+    )
+    step = torch.compile(lambda x: model(x).square().sum(), backend="treadle")
+    weights, x = list(model.parameters()), torch.empty(64, 96)
+    given = [torch.randn(64, 96) * (k + 1) for k in range(8)]
+    expected = [torch.autograd.grad(model(one).square().sum(), weights) for one in given]
+    for one, right in zip(given, expected, strict=True):
+        found = torch.autograd.grad(step(x.copy_(one)), weights)
+        for a, b in zip(found, right, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        del found, a
+    cut = [bound for bound in bounds if len(bound.recorded) > 1]
+    assert cut, "some plan is in parts"
+    assert all(part.replays for bound in cut for part in bound.recorded)

@@ -109,6 +109,8 @@ class ReplayedSteps:
         self.slots = [at for _, at in places if at is not None]
         self.unplaced = [name for name, at in places if at is None]
         self.over = [n for k in range(steps.first, steps.last + 1) for n in tensors.ends.get(k, [])]
+        arena = tensors.plan.arena
+        self.ends_arena = arena is not None and steps.first <= arena.last <= steps.last
         self.known: OrderedDict[object, Known] = OrderedDict()
         self.seen: OrderedDict[object, None] = OrderedDict()
         self.refused: str | None = None
@@ -149,6 +151,8 @@ class ReplayedSteps:
                 self.tensors.settle(memory, name)
         for name in self.over:
             memory.tensors.pop(name, None)
+        if self.ends_arena:
+            memory.arena = None
 
     def _addresses(self, memory: RunMemory) -> list[int]:
         held, at = memory.tensors, memory.addresses
