@@ -15,7 +15,7 @@ HALF_FORWARD = {64: Tile(64, 64, 4, 3), 128: Tile(64, 64, 4, 3), 256: Tile(128, 
 WIDE_FORWARD = {64: Tile(32, 32, 4, 2), 128: Tile(32, 32, 8, 1), 256: Tile(16, 32, 8, 1)}
 HALF_QUERIES = {64: Tile(64, 64, 4, 3), 128: Tile(128, 32, 8, 3), 256: Tile(64, 32, 8, 2)}
 WIDE_QUERIES = {64: Tile(32, 32, 4, 2), 128: Tile(32, 16, 4, 1), 256: Tile(16, 16, 8, 1)}
-HALF_KEYS = {64: Tile(32, 64, 4, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 8, 2)}
+HALF_KEYS = {64: Tile(32, 64, 4, 3), 128: Tile(32, 64, 4, 3), 256: Tile(32, 64, 8, 2)}
 WIDE_KEYS = {64: Tile(32, 32, 8, 1), 128: Tile(16, 32, 8, 1), 256: Tile(16, 16, 8, 1)}
 """Forward; backward for queries, walking keys; backward for keys, walking queries."""
 
