@@ -229,6 +229,13 @@ class Options:
         Flag(),
         "TREADLE_RECORD",
     )
+    channels_last: bool = _option(
+        True,
+        "on a GPU, let convolutions go through memory with the channels last, where they are"
+        " faster; what the caller sees keeps the strides of eager mode",
+        Flag(),
+        "TREADLE_CHANNELS_LAST",
+    )
     autotune: bool = _option(
         True,
         "on a GPU, measure schedules that the cost model finds about as fast, before a graph first"

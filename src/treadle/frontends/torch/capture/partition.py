@@ -26,6 +26,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from treadle.codegen.lower import lower
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture import regather
+from treadle.frontends.torch.capture.channels_last import prefer_channels_last
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
@@ -62,6 +63,8 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
+        if settings.options.channels_last:
+            prefer_channels_last(joint)
         keep_places_small(joint)
         save_what_was_read(joint)
         repeat_what_needs_nothing(joint)
