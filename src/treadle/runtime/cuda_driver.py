@@ -22,6 +22,8 @@ SHARED_LIMIT = 8
 """How the driver calls a function's limit of shared memory."""
 UNSEEN = 4
 """Arguments that the compiler adds behind ours, all of them null."""
+LAUNCHING = ("cuCtxGetCurrent", "cuCtxSetCurrent", "cuLaunchKernel")
+"""What launches kernels from C needs of the driver."""
 
 
 class DriverError(TreadleError):
@@ -37,7 +39,8 @@ def driver() -> Any:
         raise DriverError(f"there is no driver of NVIDIA's: {e}") from e
 
 
-def _check(status: int, what: str) -> None:
+def check(status: int, what: str) -> None:
+    """Raise what the driver says of a status that is not 0."""
     if status == 0:
         return
     said = ctypes.c_char_p()
@@ -60,18 +63,25 @@ def checked(name: str, *arguments: Any) -> None:
         function = driver()[name]
     except AttributeError as e:
         raise DriverError(f"the driver has no {name}") from e
-    _check(function(*arguments), f"do {name}")
+    check(function(*arguments), f"do {name}")
 
 
 def enter(device: int) -> None:
     """Give a thread that has done nothing on a device yet the context that others have there."""
-    known, present, own = driver(), ctypes.c_void_p(), ctypes.c_int()
-    _check(known.cuCtxGetCurrent(ctypes.byref(present)), "say where it is")
-    if present.value is not None:
-        return
-    _check(known.cuDeviceGet(ctypes.byref(own), device), f"find device {device}")
-    _check(known.cuDevicePrimaryCtxRetain(ctypes.byref(present), own), f"use device {device}")
-    _check(known.cuCtxSetCurrent(present), f"enter device {device}")
+    known, present = driver(), ctypes.c_void_p()
+    check(known.cuCtxGetCurrent(ctypes.byref(present)), "say where it is")
+    if present.value is None:
+        check(known.cuCtxSetCurrent(ctypes.c_void_p(context_of(device))), f"enter device {device}")
+
+
+@lru_cache(maxsize=128)
+def context_of(device: int) -> int:
+    """The context of a device that all who use it share, kept from now on."""
+    known, found, own = driver(), ctypes.c_void_p(), ctypes.c_int()
+    check(known.cuDeviceGet(ctypes.byref(own), device), f"find device {device}")
+    check(known.cuDevicePrimaryCtxRetain(ctypes.byref(found), own), f"use device {device}")
+    assert found.value is not None, "the driver gave it"
+    return found.value
 
 
 def load_function(made: KernelBinary, device: int) -> int:
@@ -80,13 +90,13 @@ def load_function(made: KernelBinary, device: int) -> int:
         raise DriverError(f"{made.name} wants {made.scratch} bytes of device memory of its own")
     enter(device)
     known, module, function = driver(), ctypes.c_void_p(), ctypes.c_void_p()
-    _check(known.cuModuleLoadData(ctypes.byref(module), made.binary), f"load {made.name}")
+    check(known.cuModuleLoadData(ctypes.byref(module), made.binary), f"load {made.name}")
     name = made.name.encode()
     found = known.cuModuleGetFunction(ctypes.byref(function), module, name)
-    _check(found, f"find {made.name} in its binary")
+    check(found, f"find {made.name} in its binary")
     if made.shared > FREE_SHARED:
         asked = known.cuFuncSetAttribute(function, SHARED_LIMIT, made.shared)
-        _check(asked, f"give {made.name} {made.shared} bytes of shared memory")
+        check(asked, f"give {made.name} {made.shared} bytes of shared memory")
     assert function.value is not None, "the driver found it"
     return function.value
 
@@ -114,6 +124,6 @@ def launcher(made: KernelBinary, function: int, grid: int, count: int) -> Callab
         given.values[:count] = arguments  # type: ignore[assignment]
         status = launch(where, grid, 1, 1, threads, 1, 1, shared, stream, given.pointers, None)
         if status:
-            _check(status, f"launch {name}")
+            check(status, f"launch {name}")
 
     return start

@@ -27,7 +27,7 @@ from treadle.core.options import Options, cache_folder
 from treadle.core.verdict import Verdict
 from treadle.index import Symbol, evaluate
 from treadle.ir.loop_schedule import Step
-from treadle.runtime.cuda_driver import launcher, load_function
+from treadle.runtime.cuda_driver import LANES, launcher, load_function
 from treadle.runtime.triton_builds import Builds, KernelBinary, KernelJob, compilers_for
 from treadle.runtime.triton_server import load_file
 from treadle.runtime.tuning.decide import DeviceClock, Start
@@ -90,6 +90,18 @@ class _Ready:
             number = known if known is not None else int(evaluate(extent, values))
             count *= -(-number // block)
         return count
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One launch as the driver wants it: a function of its, and where it finds addresses."""
+
+    function: int
+    grid: int
+    threads: int
+    shared: int
+    arguments: tuple[tuple[int, int], ...]
+    """(number of a storage, bytes behind its start)"""
 
 
 class TritonKernels:
@@ -226,6 +238,19 @@ class TritonKernels:
                 start(*one.addresses(addresses), *sizes)
 
         return launch
+
+    def launches(self, numbers: Sequence[int]) -> list[list[KernelLaunch]]:
+        """For each kernel what is launched for some run-time sizes, loaded on the device."""
+        values = dict(zip(self.program.sizes, numbers, strict=True))
+        return [
+            [self._loaded(one, grid, numbers) for one, grid in self.sized([k], values)]
+            for k in range(len(self.kernels))
+        ]
+
+    def _loaded(self, one: _Ready, grid: int, numbers: Sequence[int]) -> KernelLaunch:
+        made, function = self.function(one.function, numbers)
+        places = tuple(zip(one.places, one.source.offsets, strict=True))
+        return KernelLaunch(function, grid, LANES * made.warps, made.shared, places)
 
     def sized(
         self, kernels: Sequence[int], values: Mapping[Symbol, int]

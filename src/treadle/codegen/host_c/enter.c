@@ -49,6 +49,7 @@ typedef struct {
     const int64_t *reach; /* bytes that inputs, then those only checked, reach over */
     object *alike; /* whether all arguments are as some were that lay as expected; may be missing */
     object *learn; /* makes `alike` of arguments that do; may be missing */
+    int64_t least; /* every address must be a multiple of it */
 } record;
 
 /* Whether a tensor lies as the plan expects. */
@@ -122,7 +123,7 @@ static int take(const record *r, object *given, int64_t *addresses)
         if (!tensor) { clear_error(); return 0; }
         if (at[k] >= 0 && !known && !lies(r, tensor, k)) return 0;
         addresses[k] = asked_number(tensor, r->data_ptr);
-        if (addresses[k] < 0) return 0;
+        if (addresses[k] < 0 || addresses[k] % r->least) return 0;
     }
     at += r->inputs + r->owned;
     for (int64_t k = 0; k < r->checked; ++k) {

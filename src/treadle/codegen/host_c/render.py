@@ -167,7 +167,7 @@ class _Writer:
     def look(self, one: Any) -> list[str]:
         dims, at = one.shape.dims, one.shape.at
         memory = f"(char *)a[{one.slot}] + n[{one.offset_at}]"
-        rest = f"{dims}, n + {at}, n + {at + dims}, 0, (int32_t)n[{at + 2 * dims}], 0, 0"
+        rest = f"{dims}, n + {at}, n + {at + dims}, 0, (int32_t)n[{at + 2 * dims}], DEVICE"
         return [f"    if (LOOK({memory}, {rest}, &v[{one.view}])) {_fail(NO_MEMORY - 1)}"]
 
     def call(self, one: Any) -> list[str]:
@@ -200,7 +200,7 @@ class _Writer:
         lines = [f"    {{ tensor given[{max(len(one.given), 1)}] = {{0}};"]
         for k, view in enumerate(one.given):
             dims, at = view.shape.dims, view.shape.at
-            rest = f"{dims}, n + {at}, n + {at + dims}, 0, (int32_t)n[{at + 2 * dims}], 0, 0"
+            rest = f"{dims}, n + {at}, n + {at + dims}, 0, (int32_t)n[{at + 2 * dims}], DEVICE"
             lines.append(f"    LOOK(a[{view.slot}], {rest}, &given[{k}]);")
         lines.append(f"    tensor *made[] = {{{made or '0'}}};")
         lines.append(f"    if (BACK({one.step}, given, made)) {_fail(one.step)} }}")

@@ -65,7 +65,7 @@ def host_report(bound: Bound) -> HostReport:
     if bound.runner.options.host == "python":
         return HostReport("python", "the option `host` asks for it")
     try:
-        made = _translated(bound)
+        made = bound.instructions()
     except NotInC as e:
         return HostReport("python", str(e))
     rows = [(_call_step(bound.plan.steps[k]).target, x.reason) for k, x in made.back.items()]
@@ -76,7 +76,7 @@ def host_report(bound: Bound) -> HostReport:
 def choose_host(bound: Bound, options: Options) -> HostChoice:
     """The plan in C, compiled; or the reason why Python walks it."""
     try:
-        made = _translated(bound)
+        made = translated(bound)
     except NotInC as e:
         return HostChoice(None, str(e))
     try:
@@ -99,23 +99,33 @@ def host_library(bound: Bound, made: InC, options: Options) -> Any:
     return known[text]
 
 
-def _translated(bound: Bound) -> InC:
-    """The plan as instructions; NotInC with the reason if Python must walk it."""
+def translated(bound: Bound) -> InC:
+    """A plan on a CPU as instructions; NotInC with the reason if Python must walk it."""
     signature = bound.runner.signature
-    if not has_interface():
-        raise NotInC("this torch does not have the C interface")
-    if len(bound.plan.memory) > 1 or bound.plan.main.device != "cpu":
-        raise NotInC("not all of its memory is the CPU's")
+    if bound.plan.main.device != "cpu":
+        raise NotInC("its memory is not the CPU's")
     if not isinstance(bound.runner.compiled.kernels, Kernels):
         raise NotInC("its kernels are not in C")
-    if signature.objects:
-        raise NotInC("it is given objects that only Python knows")
-    if bound.calls.broken:
-        names = ", ".join(sorted(bound.calls.broken))
-        raise NotInC(f"results that were not what their operators promise: {names}")
+    why_not = why_not_in_c(bound)
+    if why_not:
+        raise NotInC(why_not)
     storages = bound.runner.compiled.unit.storages
     plan, layouts = bound.plan, bound.layouts
     return Translation(bound.shape, plan, layouts, signature, bound.values, storages).translated()
+
+
+def why_not_in_c(bound: Bound) -> str:
+    """What keeps a plan from being walked in C on any device; empty if nothing does."""
+    if not has_interface():
+        return "this torch does not have the C interface"
+    if len(bound.plan.memory) > 1:
+        return "its memory is not all on one device"
+    if bound.runner.signature.objects:
+        return "it is given objects that only Python knows"
+    if bound.calls.broken:
+        names = ", ".join(sorted(bound.calls.broken))
+        return f"results that were not what their operators promise: {names}"
+    return ""
 
 
 class CHost:
@@ -123,6 +133,8 @@ class CHost:
 
     uses_again = True
     """Whether memory of results may be what an earlier run had."""
+    alignment_of_inputs = 1
+    """What the address of every input must be a multiple of; others are left to Python."""
 
     def __init__(
         self, bound: Bound, made: InC, library: Any, options: Options, kernels: int
@@ -169,6 +181,7 @@ class CHost:
             pools=[self._pool(name) for name in made.pools_of_inputs],
             results=len(made.results),
             calls_library=bool(made.function.functions or made.back),
+            alignment=self.alignment_of_inputs,
         )
 
     def _reach(self, name: str) -> int:

@@ -64,6 +64,7 @@ class _Record(ctypes.Structure):
         ("pools", ctypes.c_int64),
         ("alignment", ctypes.c_int64),
         *[(name, ctypes.c_void_p) for name in ("pool", "whole", "reach", "alike", "learn")],
+        ("least", ctypes.c_int64),
     )
 
 
@@ -90,6 +91,8 @@ class Entering:
     others will lie in: nobody else may look at it."""
     results: int
     calls_library: bool
+    alignment: int = 1
+    """The address of every input must be a multiple of it."""
 
 
 class Entrance:
@@ -141,6 +144,7 @@ class Entrance:
             ctypes.addressof(reach),
             None,
             None,
+            about.alignment,
         )
         self._alike: Any = None
         self._learner = self._learn

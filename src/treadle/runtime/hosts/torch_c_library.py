@@ -76,10 +76,15 @@ def type_code(element: torch.dtype) -> int | None:
     return None if address is None else int(ctypes.CFUNCTYPE(ctypes.c_int32)(address)())
 
 
-def function_for(operator: Any, making: Mapping[Any, str] = MAKING) -> str | None:
-    """The function of the interface that does what an operator does, if this torch has it."""
+def function_for(
+    operator: Any, making: Mapping[Any, str] = MAKING, kind: str = "cpu"
+) -> str | None:
+    """The function of the interface that does what an operator does on a kind of device."""
     name = WRITING.get(operator) or making.get(operator)
-    return name if name is not None and address_of(name) is not None else None
+    if name is None:
+        return None
+    own = name.replace("aoti_torch_cpu_", f"aoti_torch_{kind}_")
+    return own if address_of(own) is not None else None
 
 
 def tensors_from(handles: Sequence[int]) -> list[Any]:

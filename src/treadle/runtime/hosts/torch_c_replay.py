@@ -13,8 +13,6 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from treadle.codegen.host_c.instructions import Allocate, HostFunction, PlaceIn, RunKernels
 from treadle.core.options import Options
 from treadle.memory.problem import ARENA
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 RECORD_AT = -(1 << 62) + 1
 """Stands in the table of numbers where the record of recordings will be; no size is this."""
-DEVICE_CODES = {"cpu": 0, "cuda": 1}
-"""How the library's C interface calls kinds of device."""
 FOUND, NOT_FOUND = 0, 1
 
 
@@ -77,7 +73,6 @@ class _Replaying(Translation):
         self._flush()
         results = tuple(self._results())
         self._let_go_of_all_but(results)
-        kind = torch.device(self.memory.device)
         function = HostFunction(
             slots=len(self.slots),
             given=tuple([self.slots[n] for n in inputs]),
@@ -88,7 +83,7 @@ class _Replaying(Translation):
             sizes_at=sizes_at,
             instructions=tuple(self.code),
             results=tuple([self.handles[n] for n in results]),
-            device=(DEVICE_CODES[kind.type], kind.index or 0),
+            device=self.device,
         )
         pools = tuple([n for n in inputs if n in self.memory.suballocations])
         return InC(function, tuple(self.numbers), tuple(inputs), (), results, pools, {})

@@ -62,6 +62,8 @@ from treadle.runtime.signature import Signature, TensorResult
 
 MOST_FUNCTIONS = 16
 """Room in the table of numbers for what a function calls beside what every one needs."""
+DEVICE_CODES = {"cpu": 0, "cuda": 1}
+"""How the library's C interface calls kinds of device."""
 LEAST_LET_GO = 1 << 20
 """Inputs that the caller may have given away are let go of early from this many bytes on."""
 
@@ -121,6 +123,9 @@ class Translation:
         self.views: dict[tuple[int, int, TensorShape], int] = {}
         self.functions: dict[str, int] = {}
         self.back: dict[int, Back] = {}
+        place = torch.device(self.memory.device)
+        self.device = DEVICE_CODES[place.type], place.index or 0
+        self.kind = place.type
         self.base = BACK_AT + 1 + MOST_FUNCTIONS
         self.numbers: list[int] = []
         self._known: dict[tuple[int, ...], int] = {}
@@ -155,7 +160,7 @@ class Translation:
     # -- the whole -------------------------------------------------------------------------
     def translated(self) -> InC:
         """The function; NotInC if some step cannot be carried out in C."""
-        sizes_at = self.at(*[self.values[s] for s in self.shape.program.sizes])
+        sizes_at = self.sizes_at()
         inputs = [n for n, life in self.memory.lives.items() if life.first < 0]
         owned = list(self._owned())
         for name in owned:
@@ -181,10 +186,15 @@ class Translation:
             sizes_at=sizes_at,
             instructions=tuple(self.code),
             results=tuple([self.handles[n] for n in results]),
+            device=self.device,
         )
         pools = [n for n in inputs if n in self.memory.suballocations]
         given = tuple(inputs), tuple(owned)
         return InC(function, tuple(self.numbers), *given, results, tuple(pools), self.back)
+
+    def sizes_at(self) -> int:
+        """Where that lies in the table which kernels are given: the run-time sizes."""
+        return self.at(*[self.values[s] for s in self.shape.program.sizes])
 
     def _let_go_of_all_but(self, names: Sequence[str]) -> None:
         for name, handle in list(self.handles.items()):
@@ -288,7 +298,7 @@ class Translation:
             return self._call_back(k, step, call, str(e))
 
     def _library_call(self, k: int, op: Call, call: LibraryCall) -> Instruction:
-        function = function_for(call.function, self.making)
+        function = function_for(call.function, self.making, self.kind)
         if function is None or op.mutates:
             raise NotInC(f"the C interface has no function for '{op.target}'")
         if function not in self.functions and len(self.functions) == self.most_functions:
@@ -301,8 +311,15 @@ class Translation:
             out = ViewArg(self._view(name, self.layouts[name]))
             self.functions.setdefault(function, len(self.functions))
             return CallLibrary(function, (out, *args), (), k)
+        if any(self._is_told_where(name) for name in op.writes):
+            raise NotInC(f"'{op.target}' is told where to write by Python")
         self.functions.setdefault(function, len(self.functions))
         return CallLibrary(function, tuple(args), tuple(self._made(call, op)), k)
+
+    def _is_told_where(self, name: str) -> bool:
+        """Whether the plan has a place for a result of a call."""
+        life = self.memory.lives.get(name)
+        return life is not None and life.role not in (Role.CALL, Role.CALL_OUTPUT)
 
     def _call_back(self, k: int, step: CallStep, call: LibraryCall, reason: str) -> Instruction:
         """A call from Python: its arguments are views that it must not keep."""

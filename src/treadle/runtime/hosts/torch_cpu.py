@@ -26,12 +26,15 @@ from treadle.runtime.hosts.cuda_graphs import CudaRecorder
 from treadle.runtime.hosts.numpy import CompiledProgram
 from treadle.runtime.hosts.recorded_steps import (
     FEWEST_LAUNCHES,
+    MOST_RECORDINGS,
     DeviceRecorder,
     ReplayedSteps,
     StepRange,
 )
-from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host
+from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host, translated
+from treadle.runtime.hosts.torch_c_launch import choose_launching, launching
 from treadle.runtime.hosts.torch_c_replay import choose_replaying
+from treadle.runtime.hosts.torch_c_translate import InC
 from treadle.runtime.hosts.torch_calls import BoundCalls
 from treadle.runtime.hosts.torch_memory import Action, RunMemory, TensorMemory
 from treadle.runtime.hosts.torch_tensors import as_expected, reinterpret, uncounted, view_of
@@ -59,6 +62,8 @@ from treadle.runtime.signature import (
 from treadle.runtime.triton_kernels import TritonKernels, is_interpreted
 
 MOST_BOUND = 64
+WALKS_AT_FIRST, WALKS_EVERY = 2 * MOST_RECORDINGS + 4, 16
+"""Runs without a recording after which C launches, and how often Python looks again."""
 RUNS_BEFORE_C = {"auto": 2, "c": 0, "python": sys.maxsize}
 """How often Python walks a plan before its host is compiled: most graphs of a test run once."""
 OUT_OF_RANGE = ("RUN003", "RUN004")
@@ -137,6 +142,9 @@ class Runner:
         bound = self._bound(self._sizes(given))
         tried, host = host, bound.in_c
         if host not in (None, tried) and (found := host.enter(given)) is not None:
+            return self._finished(host, given, found)
+        host = bound.launching()
+        if host is not None and (found := host.enter(given)) is not None:
             return self._finished(host, given, found)
         before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
@@ -233,6 +241,28 @@ class Runner:
         return self._place.get(storage)
 
 
+class Misses:
+    """How often no recording was found, and whether Python should walk to make one.
+
+    A loop whose memory comes again is recorded soon. One whose memory lies elsewhere every time is
+    left to C, but for a walk now and then: it may have settled since.
+    """
+
+    def __init__(self, recorded: Sequence[ReplayedSteps]) -> None:
+        self._recorded = recorded
+        self._count, self._replays = 0, 0
+
+    def one_more(self, at_least: int) -> bool:
+        """Count a run that C found no recording for; whether C should launch it."""
+        replays = sum(one.replays for one in self._recorded)
+        if replays != self._replays:
+            self._count, self._replays = 0, replays
+        self._count += 1
+        if all(one.refused for one in self._recorded):
+            return self._count > at_least
+        return self._count > WALKS_AT_FIRST and self._count % WALKS_EVERY != 0
+
+
 class Bound:
     """The actions and the memory of a program for one set of run-time sizes."""
 
@@ -262,6 +292,8 @@ class Bound:
         self._runs = 0
         self.choice: HostChoice | None = None
         """Who carries out the plan, once that is decided."""
+        self._misses = Misses(self.recorded)
+        self._launching: HostChoice | None = None
         self._given: set[str] = set()
         self.results = [self._giver(one) for one in runner.signature.results]
 
@@ -277,6 +309,11 @@ class Bound:
         """Where storages lie: all of them, for this host runs on one device."""
         return self.plan.main
 
+    def instructions(self) -> InC:
+        """The plan as a host in C carries it out; NotInC if Python must."""
+        on_device = isinstance(self.runner.compiled.kernels, TritonKernels)
+        return launching(self) if on_device else translated(self)
+
     @property
     def in_c(self) -> CHost | None:
         """The plan as a function in C, once it has run often enough for that to pay."""
@@ -287,9 +324,21 @@ class Bound:
             is_loaded = bool(self.runner.host_libraries)  # then it costs no compiler to go on in C
             if self._runs <= self.runner.runs_before_c and not is_loaded:
                 return None
-            self.choice = choose_host(self, self.runner.options)
+            on_device = isinstance(self.runner.compiled.kernels, TritonKernels)
+            choose = choose_launching if on_device else choose_host
+            self.choice = choose(self, self.runner.options)
             self.runner.settle_for(self)
         return self.choice.host
+
+    def launching(self) -> CHost | None:
+        """What launches step by step, for a run that no recording is likely to fit."""
+        if self.runner.recorder is None or self.runner.options.host == "python":
+            return None
+        if not self._misses.one_more(self.runner.runs_before_c):
+            return None
+        if self._launching is None:
+            self._launching = choose_launching(self, self.runner.options)
+        return self._launching.host
 
     def _replaying(self) -> CHost | None:
         """A function in C that finds recordings, once the whole plan has one."""
