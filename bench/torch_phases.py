@@ -1,6 +1,8 @@
 """Where one workload spends its time: compiling by phase, running by kernel and call.
 
-  python bench/torch_phases.py WORKLOAD
+  python bench/torch_phases.py WORKLOAD            of the shared ones
+  python bench/torch_phases.py MODEL[:forward]     of own_models.py, in training unless said
+  ... --dtype bf16 --slowest 12                    for models
 
 Prints one JSON object. Used by torch_workloads.py, which runs it in a fresh process with an empty
 cache.
@@ -8,6 +10,7 @@ cache.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -21,7 +24,6 @@ from unittest.mock import patch
 from common import SHARED
 
 RUNS = 7
-SLOWEST = 3
 
 
 class Clock:
@@ -45,14 +47,39 @@ class Clock:
         return run
 
 
-def phases_of(name: str) -> dict[str, Any]:
+def phases_of(name: str, dtype: str = "f32", slowest: int = 3) -> dict[str, Any]:
     """The workload, compiled and run a few times with clocks in it."""
     import torch
 
+    torch.set_num_threads(1)
+    compiled, run = _workload(name) or _model(name, dtype)
+    compiling, running, built = Clock(), Clock(), []
+    with ExitStack() as stack:
+        _watch_compiling(stack, compiling)
+        _watch_kernels(stack, running, built)
+        f = torch.compile(compiled, backend=_backend(running, built))
+        compiling.timed("torch", run)(f)
+        running.seconds.clear()
+        whole = [_once(run, f) for _ in range(RUNS)]
+    return {
+        "compile": {k: round(s, 3) for k, s in compiling.seconds.most_common()},
+        "kernels": sum(len(b.runner.compiled.host.kernels) for b in built),
+        "calls": sum(len(b.lowered.calls) for b in built),
+        **_running(running, built, sum(whole), slowest),
+    }
+
+
+def _workload(name: str) -> tuple[Any, Callable[[Any], None]] | None:
+    """A shared workload, after a run in eager mode, and how it is run; None if it is none."""
+    import torch
+
+    if not (SHARED / "bench").exists():
+        return None
     sys.path.insert(0, str(SHARED / "bench"))
     import workloads
 
-    torch.set_num_threads(1)
+    if name not in workloads.REG:
+        return None
     torch.manual_seed(0)
     fn, args = workloads.REG[name]("cpu", torch.float32, "cpu")
     step = getattr(fn, "_step", None)
@@ -64,20 +91,27 @@ def phases_of(name: str) -> dict[str, Any]:
             f(*args)
 
     run(fn)
-    compiling, running, built = Clock(), Clock(), []
-    with ExitStack() as stack:
-        _watch_compiling(stack, compiling)
-        _watch_kernels(stack, running, built)
-        f = torch.compile(fn, backend=_backend(running, built))
-        compiling.timed("torch", run)(f)
-        running.seconds.clear()
-        whole = [_once(run, f) for _ in range(RUNS)]
-    return {
-        "compile": {k: round(s, 3) for k, s in compiling.seconds.most_common()},
-        "kernels": sum(len(b.runner.compiled.host.kernels) for b in built),
-        "calls": sum(len(b.lowered.calls) for b in built),
-        **_running(running, built, sum(whole)),
-    }
+    return fn, run
+
+
+def _model(name: str, dtype: str) -> tuple[Any, Callable[[Any], None]]:
+    """A model of our own and how it is run."""
+    import torch
+
+    import own_models
+
+    own_models.table()
+    from own_models_parts import made
+
+    name, _, form = name.partition(":")
+    one = made(name, "cpu", getattr(torch, own_models.KINDS[dtype]), "cpu")
+    form = form or ("training" if one.trains else "forward")
+
+    def run(f: Any) -> None:
+        own_models.step_of(form, f, one)()
+
+    run(one.module)
+    return one.module, run
 
 
 def _once(run: Callable[[Any], None], f: Any) -> float:
@@ -86,12 +120,12 @@ def _once(run: Callable[[Any], None], f: Any) -> float:
     return time.perf_counter() - start
 
 
-def _running(clock: Clock, built: list[Any], whole: float) -> dict[str, Any]:
+def _running(clock: Clock, built: list[Any], whole: float, most: int) -> dict[str, Any]:
     each = {k: s / RUNS * 1e3 for k, s in clock.seconds.items()}
     kernels = {k: ms for k, ms in each.items() if k.startswith("kernel ")}
     calls = {k: ms for k, ms in each.items() if k.startswith("call ")}
     total = whole / RUNS * 1e3
-    slowest = sorted(each.items(), key=lambda one: -one[1])[:SLOWEST]
+    slowest = sorted(each.items(), key=lambda one: -one[1])[:most]
     return {
         "ms": round(total, 3),
         "kernels_ms": round(sum(kernels.values()), 3),
@@ -158,5 +192,14 @@ def _kernel_name(built: list[Any], kernels: Any, k: int) -> str:
     return str(k)
 
 
+def main() -> None:
+    made = argparse.ArgumentParser(description="Where one workload spends its time.")
+    made.add_argument("name")
+    made.add_argument("--dtype", default="f32")
+    made.add_argument("--slowest", type=int, default=3)
+    asked = made.parse_args()
+    print("PHASES " + json.dumps(phases_of(asked.name, asked.dtype, asked.slowest)))
+
+
 if __name__ == "__main__":
-    print("PHASES " + json.dumps(phases_of(sys.argv[1])))
+    main()

@@ -199,6 +199,33 @@ def test_inputs_that_lie_in_another_way_are_run_from_python() -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
+def test_an_empty_tensor_is_none_of_other_sizes() -> None:
+    """Torch's own check of sizes lets any empty tensor pass."""
+    run, built = compiled(chain)
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    run(x, w)
+    assert host_of(built[0]).enter([x, torch.empty(0, 8)]) is None
+    assert host_of(built[0]).enter([torch.empty(8, 0), w]) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_an_operator_saves_in_other_sizes_than_it_said_is_not_read(dtype: Any) -> None:
+    """In bf16 the promised places of bags are an empty tensor, which the backward is given."""
+
+    def bags(w: Any, places: Any) -> Any:
+        return torch.nn.functional.embedding_bag(places, w, mode="sum").float().square().sum()
+
+    torch.manual_seed(0)
+    places = torch.randint(0, 1000, (128, 4))
+    run, _ = compiled(bags, host="auto")  # as a run from Python first says what was not kept
+    wanted, w = None, torch.randn(1000, 16, dtype=dtype, requires_grad=True)
+    for call in (bags, run, run, run, run):
+        w.grad = None
+        call(w, places).backward()
+        wanted = w.grad if wanted is None else wanted
+        torch.testing.assert_close(w.grad, wanted)
+
+
 def test_many_arguments_are_recognised_at_once_and_others_are_not() -> None:
     """What is not exactly like the arguments before is looked at one by one, and run rightly."""
 

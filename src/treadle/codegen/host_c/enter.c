@@ -123,7 +123,9 @@ static int take(const record *r, object *given, int64_t *addresses)
         if (!tensor) { clear_error(); return 0; }
         if (at[k] >= 0 && !known && !lies(r, tensor, k)) return 0;
         addresses[k] = asked_number(tensor, r->data_ptr);
-        if (addresses[k] < 0 || addresses[k] % r->least) return 0;
+        /* Torch's check takes an empty tensor for one of any sizes; nothing can be read there. */
+        if (addresses[k] < 0 || (!addresses[k] && r->reach[k])) return 0;
+        if (addresses[k] % r->least) return 0;
     }
     at += r->inputs + r->owned;
     for (int64_t k = 0; k < r->checked; ++k) {
