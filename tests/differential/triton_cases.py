@@ -125,6 +125,16 @@ def check_graphs() -> int:
         ),
         "several results": (lambda x: (x.amax(1), x.argmax(1), x.var(1), x.mean()), (x,)),
         "padded": (lambda x: functional.pad(x, (1, 2)), (x,)),
+        "upsampled": (
+            lambda x: functional.interpolate(
+                x.view(1, 3, 11, 64), scale_factor=(2.0, 1.5), mode="bilinear"
+            ),
+            (x,),
+        ),
+        "put together and reduced": (
+            lambda x: torch.stack((x, x.exp(), x * 2)).mean(0) + x.view(3, 11, 64).amax(0).sum(0),
+            (x,),
+        ),
         "a prime number of rows": (lambda t: (t.sum(0), (t * t).amin(0), t.mean()), (tall,)),
     }
     warnings.filterwarnings("error", message="TOR0")

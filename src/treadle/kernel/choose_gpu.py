@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.core.verdict import Verdict, no, yes
-from treadle.index import Symbol, coefficient, hint
+from treadle.index import Expr, Symbol, coefficient, hint
 from treadle.ir.body import Body
 from treadle.ir.loop_schedule import Bind, Binding, Order, Split, Step, Tune, plan_loops
 from treadle.ir.program import Nest, Program
@@ -27,6 +27,11 @@ from treadle.kernel.vector_rules import BodyAccess, accesses_of
 
 POINTS, FEWEST_POINTS = 1024, 128
 """Points of a tile of pointwise work; fewer, down to a warp's, where that leaves cores idle."""
+EACH, APART = 8, 2
+"""Points that a lane takes; fewer where what they load is apart in memory."""
+USUAL_LANES = 128
+MANY_LOADS = 20
+"""Loads at a point, above which a lane takes one point only."""
 SQUARE = 64
 """The side of a tile that is read both ways."""
 LONGEST_KEPT = 16384
@@ -163,7 +168,7 @@ class _GpuChoice:
             side = self.lean.of(SQUARE, 16)
             sizes = {across: min(side, self._power(across)), v: min(SQUARE, self._power(v))}
         else:
-            left = self._points()
+            left = min(self._points(), self.lean.of(self._points_per_lane(v) * USUAL_LANES, 32))
             for x in [v, *[x for x in reversed(loops) if x is not v]]:
                 size = min(self._power(x), left)
                 if size >= 2:
@@ -175,7 +180,21 @@ class _GpuChoice:
         points = 1
         for size in sizes.values():
             points *= size
-        yield self._with_warps(_warps(points))
+        usual = points if across is not None else points * EACH // self._points_per_lane(v)
+        yield self._with_warps(_warps(usual))
+
+    def _points_per_lane(self, v: Symbol) -> int:
+        """Points of pointwise work that a lane takes: usually as many as a wide load holds.
+
+        A lane's points are neighbours. Where what they load is apart (every other element), each
+        load brings one, and the fewer points, the fewer lines does a load of all lanes touch. Where
+        there are many loads, what they bring has to fit into registers.
+        """
+        places = {(a.storage, a.index) for a in self.accesses if not a.mode}
+        varying = [index for _, index in places if v in index.free]
+        if len(varying) > MANY_LOADS:
+            return 1
+        return APART if any(_is_apart(index, v) for index in varying) else EACH
 
     def _with_warps(self, usual: int) -> Tune:
         """The warps of a program, more or fewer than usual."""
@@ -337,6 +356,12 @@ def _most_often(body: Body, accesses: list[BodyAccess]) -> list[BodyAccess]:
     """The accesses that are made at every step of a reduction; all, if there are none."""
     inner = frozenset(body.reduce.vars)
     return [a for a in accesses if inner & a.index.free] or accesses
+
+
+def _is_apart(index: Expr, v: Symbol) -> bool:
+    """Whether neighbours read what is certainly not beside each other."""
+    step = coefficient(index, v)
+    return step is not None and step.value is not None and abs(step.value) > 1
 
 
 def _warps(points: int) -> int:

@@ -41,4 +41,4 @@ def test_parts_that_do_not_should_not_share_it_and_keep_what_is_left() -> None:
     sources = [one for several in unit.kernels for one in several]
     assert len(unit.functions) == 3
     assert all(n % 16 == 0 for one in sources for n in one.offsets)
-    assert "+ 6)" in sources[0].text, "62 elements are 112 bytes and six elements"
+    assert "p0 + i0 + 6," in sources[0].text, "62 elements are 112 bytes and six elements"

@@ -190,9 +190,16 @@ class TritonWriter:
         return max(self.program.by_name[storage].dtype.itemsize, 1)
 
     def address(self, buffer: str, e: Expr) -> str:
-        """Where an element of a buffer is."""
-        start = self.starts[self.program.storage_of(buffer)]
-        return f"{self.pointer(buffer)} + {self.index.write(e - start)}"
+        """Where an element of a buffer is.
+
+        The constant part stands outside: a compiler cannot tell that an index of 32 bits does not
+        wrap, so only there neighbours share one address and each has its distance in the load.
+        """
+        e = e - self.starts[self.program.storage_of(buffer)]
+        if not e.const or not e.free:
+            return f"{self.pointer(buffer)} + {self.index.write(e)}"
+        apart = f"+ {e.const}" if e.const > 0 else f"- {-e.const}"
+        return f"{self.pointer(buffer)} + {self.index.write(e - e.const)} {apart}"
 
     # -- loops -------------------------------------------------------------------------------
     def _open_grid(self) -> None:
@@ -255,10 +262,15 @@ class TritonWriter:
                 return None if whole else f"m_{loop.name}"
         return None
 
-    def mask(self, loops: Sequence[Symbol] | frozenset[Symbol], also: Sequence[str] = ()) -> str:
-        """The mask of points along some loops and under some conditions, or `None`."""
+    def mask(
+        self, loops: Sequence[Symbol] | frozenset[Symbol], *, is_anywhere: bool = False
+    ) -> str:
+        """The mask of points along some loops and under some conditions, or `None`.
+
+        With `is_anywhere` conditions are no matter, only whether points exist.
+        """
         found = [m for a in self.plan.tiles if a.loop in loops and (m := self.mask_of(a.loop))]
-        parts = [*dict.fromkeys(found), *self.under, *also]
+        parts = [*dict.fromkeys(found), *([] if is_anywhere else self.under)]
         return " & ".join(parts) if parts else "None"
 
     def position_text(self) -> str:
@@ -471,15 +483,22 @@ class TritonWriter:
         if any(storage == self.program.storage_of(buffer.name) for storage, _ in self.later):
             self._put_down()
         loops = self.loops_of(e)
-        mask = self.mask(loops)
+        is_for_all = bool(self.under_along - loops) and self._is_inside(buffer, e)
+        mask = self.mask(loops, is_anywhere=is_for_all)
         nothing = "0.0" if buffer.dtype.is_float else "0"
         other = f", other={nothing}" if mask != "None" else ""
         at = self.address(buffer.name, e)
-        if self.under_along - loops:  # the condition has more points than there are addresses
+        if self.under_along - loops and not is_for_all:
+            # The condition has more points than there are addresses.
             loops = loops | self.under_along
             at, mask = self._in_shape(at, loops), self.mask(loops)
         text = f"tl.load({at}, {mask}{other})" if mask != "None" else f"tl.load({at})"
         self.define(number, [loaded(buffer.dtype, text)], loops)
+
+    def _is_inside(self, buffer: Buffer, e: Expr) -> bool:
+        """Whether an element exists whatever conditions say: one load then serves all points."""
+        is_known = all(s.kind is not Kind.INDIRECT for s in e.free)
+        return is_known and self.facts.within(e, buffer.storage_numel)
 
     def store(self, stmt: Stmt, number: int) -> None:
         """An element written, or combined with what is there."""

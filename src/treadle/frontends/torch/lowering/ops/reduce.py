@@ -1,9 +1,16 @@
-"""Reductions and scans: always a loop of their own, which other loops may then be fused with."""
+"""Reductions and scans: always a loop of their own, which other loops may then be fused with.
+
+On a GPU a reduction of few steps has no inner loop: each point adds up its own, in registers, where
+lanes that share the steps would wait for each other. What was put together for it (a stack) is read
+piece by piece then, and need not be in memory.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
 from typing import Any
 
 from treadle.frontends.torch.lowering.node import Node, converted, in_memory, number
@@ -17,6 +24,10 @@ from treadle.ir.build_body import Value
 from treadle.ir.types import DType
 
 Combine = Callable[[LoopWriter, Value], Sequence[Value]]
+JOINED_BY = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+FEW_STEPS, FEW_NEIGHBOURS = 8, 4
+"""Steps of a reduction without an inner loop; fewer where they are neighbours in memory, for lanes
+would then share less of what is loaded at once."""
 
 
 def wide_type(dtype: DType) -> DType:
@@ -60,6 +71,53 @@ def reduced(
     return tuple([in_memory(t) for t in targets])
 
 
+def joined(
+    c: Node,
+    x: Tensor,
+    dims: Sequence[int],
+    kind: str,
+    wide: DType,
+    finish: Callable[[LoopWriter, Value], Value] = lambda k, total: total,
+) -> Tensor:
+    """One sum, product or extremum, kept in `wide`, and what is made of it in the end."""
+    if not _has_few_steps(c, x, dims):
+
+        def combine(k: LoopWriter, v: Value) -> list[Value]:
+            return [finish(k, k.reduce_by(kind, converted(v, wide)))]
+
+        return reduced(c, x, dims, combine)[0]
+    gone, target = sorted(set(dims)), c.buffer()
+    kept = [d for d in range(len(x.sizes)) if d not in gone]
+    with c.loop([x.sizes[d] for d in kept]) as k:
+        at = dict(zip(kept, k.at, strict=True))
+        terms = []
+        for steps in product(*[range(x.sizes[d].value or 0) for d in gone]):
+            here = {**at, **{d: as_expr(n) for d, n in zip(gone, steps, strict=True)}}
+            terms.append(converted(x.load(k, tuple([here[d] for d in sorted(here)])), wide))
+        total = reduce(lambda a, b: k.op(JOINED_BY[kind], a, b), terms)
+        place = tuple(k.at)
+        if len(target.layout.sizes) != len(kept):
+            place = tuple([at.get(d, as_expr(0)) for d in range(len(x.sizes))])
+        k.store(target, place, converted(finish(k, total), target.dtype))
+    return in_memory(target)
+
+
+def _has_few_steps(c: Node, x: Tensor, dims: Sequence[int]) -> bool:
+    """Whether kernels are written for lanes, and the steps of each are few and far apart."""
+    steps = product_of([x.sizes[d] for d in dims]).value
+    if not c.graph.is_for_lanes or steps is None or len(dims) == len(x.sizes):
+        return False
+    return 2 <= steps <= (FEW_NEIGHBOURS if _innermost(x) in dims else FEW_STEPS)
+
+
+def _innermost(x: Tensor) -> int:
+    """The dimension along which neighbours lie in memory, as far as that is known."""
+    strides = x.layout.strides if isinstance(x, Realised) else x.strides
+    known = [n.value for n in strides] if strides is not None else []
+    single = [d for d, n in enumerate(known) if n == 1 and x.sizes[d].value != 1]
+    return single[-1] if single else len(x.sizes) - 1
+
+
 def counted(k: LoopWriter, x: Tensor, dims: Sequence[int], dtype: DType) -> Value:
     """How many elements are combined, as a value."""
     return k.index(product_of([x.sizes[d] for d in dims])).to(dtype)
@@ -68,8 +126,7 @@ def counted(k: LoopWriter, x: Tensor, dims: Sequence[int], dtype: DType) -> Valu
 @lowers("aten.sum.default", "aten.sum.dim_IntList")
 def sum_(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False, **unused: Any) -> Tensor:
     """The sum, kept in f32 for narrow floats."""
-    wide = wide_type(c.dtype)
-    return reduced(c, self, dims_of(self, dim), lambda k, v: [k.sum(converted(v, wide))])[0]
+    return joined(c, self, dims_of(self, dim), "sum", wide_type(c.dtype))
 
 
 @lowers("aten.mean.default", "aten.mean.dim")
@@ -77,17 +134,16 @@ def mean(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False, **unused
     """The mean."""
     wide, dims = wide_type(c.dtype), dims_of(self, dim)
 
-    def combine(k: LoopWriter, v: Value) -> list[Value]:
-        return [k.sum(converted(v, wide)) / counted(k, self, dims, wide)]
+    def divided(k: LoopWriter, total: Value) -> Value:
+        return total / counted(k, self, dims, wide)
 
-    return reduced(c, self, dims, combine)[0]
+    return joined(c, self, dims, "sum", wide, divided)
 
 
 @lowers("aten.prod.default", "aten.prod.dim_int")
 def prod(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False, **unused: Any) -> Tensor:
     """The product."""
-    wide = wide_type(c.dtype)
-    return reduced(c, self, dims_of(self, dim), lambda k, v: [k.prod(converted(v, wide))])[0]
+    return joined(c, self, dims_of(self, dim), "prod", wide_type(c.dtype))
 
 
 def _some(x: Tensor, dims: list[int]) -> list[int]:
@@ -100,13 +156,13 @@ def _some(x: Tensor, dims: list[int]) -> list[int]:
 @lowers("aten.amax.default", "aten.max.default")
 def amax(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest; NaN wins."""
-    return reduced(c, self, _some(self, dims_of(self, dim)), lambda k, v: [k.max(v)])[0]
+    return joined(c, self, _some(self, dims_of(self, dim)), "max", c.dtype)
 
 
 @lowers("aten.amin.default", "aten.min.default")
 def amin(c: Node, self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest; NaN wins."""
-    return reduced(c, self, _some(self, dims_of(self, dim)), lambda k, v: [k.min(v)])[0]
+    return joined(c, self, _some(self, dims_of(self, dim)), "min", c.dtype)
 
 
 @lowers("aten.max.dim")

@@ -7,6 +7,9 @@ elements put at one place without combining any may stay, as torch documents.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
+from math import prod
 from typing import Any
 
 from treadle.frontends.torch.lowering.gathered_sums import Sources, sources_of
@@ -17,6 +20,7 @@ from treadle.frontends.torch.lowering.node import (
     in_memory,
     number,
     operand_value,
+    sizes_of,
 )
 from treadle.frontends.torch.lowering.ops.index import Indexing, looked_up
 from treadle.frontends.torch.lowering.ops.reduce import wide_type
@@ -29,6 +33,8 @@ from treadle.ir.build_body import Value
 from treadle.ir.types import DType
 
 PLAIN = "plain"
+FEW_SOURCES = 16
+"""Elements at one place that a lane of a GPU adds up without a loop."""
 Put = Callable[[LoopWriter, Index], tuple[Index, Value]]
 
 
@@ -87,24 +93,51 @@ def index_put(
     if accumulate and c.dtype.is_float and all(n.value != 0 for n in (*out, *self.sizes)):
         scratch = LoopWriter(c.graph.builder.buffers, out)
         places = how.place(scratch, scratch.at)
-        found = sources_of(places, scratch.domain.vars, out, self.sizes)
+        may_ask = c.graph.is_for_lanes
+        found = sources_of(places, scratch.domain.vars, out, self.sizes, may_ask)
         if found is not None:
             return _gathered(c, self, values, out, found)
     return scattered(c, self, out, put, "atomic_add" if accumulate else PLAIN)
 
 
 def _gathered(c: Node, x: Tensor, values: Tensor, out: Index, found: Sequence[Sources]) -> Tensor:
-    """At each place the elements that are put there, added up."""
+    """At each place the elements that are put there, added up.
+
+    On a GPU by itself, for lanes are points; else in a loop.
+    """
     target, wide = c.buffer(), wide_type(c.dtype)
-    several = [as_expr(one.many) for one in found if one.many > 1]
-    with c.loop(x.sizes, several) as k:
-        steps, at = iter(k.along), [as_expr(0)] * len(out)
-        for place, one in zip(k.at, found, strict=True):
-            at[one.loop] = one.point(place, next(steps) if one.many > 1 else as_expr(0))
-        value = values.load(k, broadcast_at(values.sizes, tuple(at), out))
-        total = k.sum(converted(value, wide)) if several else converted(value, wide)
+    several = [one.many for one in found if one.many > 1]
+    is_loop = bool(several) and not (c.graph.is_for_lanes and prod(several) <= FEW_SOURCES)
+    with c.loop(x.sizes, [as_expr(n) for n in several] if is_loop else ()) as k:
+
+        def term(steps: Index) -> Value:
+            return _source(k, values, out, found, steps, wide)
+
+        if is_loop:
+            total = k.sum(term(k.along))
+        else:
+            terms = [term(sizes_of(steps)) for steps in product(*map(range, several))]
+            total = reduce(lambda a, b: a + b, terms)
         k.store(target, k.at, converted(converted(x.load(k, k.at), wide) + total, target.dtype))
     return in_memory(target)
+
+
+def _source(
+    k: LoopWriter, values: Tensor, out: Index, found: Sequence[Sources], steps: Index, wide: DType
+) -> Value:
+    """One of the elements that are put at a place; zero if it is put somewhere else."""
+    left, at = iter(steps), [as_expr(0)] * len(out)
+    asked: list[Value] = []
+    for place, one in zip(k.at, found, strict=True):
+        step = next(left) if one.many > 1 else as_expr(0)
+        at[one.loop] = k.simplify(one.point(place, step))
+        belongs = one.belongs(k, place, step)
+        asked += [] if belongs is None else [belongs]
+
+    def read() -> Value:
+        return converted(values.load(k, broadcast_at(values.sizes, tuple(at), out)), wide)
+
+    return k.masked(reduce(k.logical_and, asked), 0.0, read) if asked else read()
 
 
 def _where_mask(
