@@ -49,6 +49,7 @@ explore: $(STAMPS)/test ## random programs, functions and files with fresh seeds
 test-gpu: ## on a machine with a GPU, torch and Triton: operators, random functions, every kind of kernel (PY=python to use its own)
 	PYTHONPATH=src $(PY) tests/gpu/nccl_one_rank.py
 	PYTHONPATH=src $(PY) tests/gpu/tuning.py
+	PYTHONPATH=src $(PY) tests/gpu/random_numbers.py
 	PYTHONPATH=src $(PY) tests/gpu/on_device.py --json build/gpu_tests.json
 
 lint: $(STAMPS)/test ## format check, lint and types

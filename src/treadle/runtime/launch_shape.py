@@ -86,13 +86,20 @@ class LaunchShape:
         if all(s.device.startswith("cpu") for s in self.streams):
             return ()
         ops = enumerate(self.program.ops)
-        runs = groupby(ops, key=lambda one: bool(can_be_recorded(self.program, one[1])))
+        runs = groupby(ops, key=lambda one: self._can_be_recorded(one[1]))
         found = []
         for is_recorded, run in runs:
             places = [k for k, _ in run]
             if is_recorded:
                 found.append(RecordedSteps(places[0], places[-1]))
         return tuple(found)
+
+    def _can_be_recorded(self, op: Operation) -> bool:
+        return bool(can_be_recorded(self.program, op, self.draws(op.name)))
+
+    def draws(self, operation: str) -> bool:
+        """Whether a call draws random numbers, other ones whenever it is replayed."""
+        return self.facts.calls.get(operation, PLAIN_CALL).draws
 
     def facts_of(self, op: Operation) -> CallFacts | None:
         """What is known of a call; None for what is no call."""

@@ -61,6 +61,8 @@ class LibraryCall:
     """Whether it may look at its arguments after it returned."""
     moves_arguments: bool = False
     """Whether it may give the tensors it changes other memory."""
+    draws: bool = False
+    """Whether it draws from the device's own generator, which recordings move on as it does."""
     wait: Callable[[Any], Any] | None = None
     """For a collective: waits for one of its results and gives it."""
 
@@ -72,7 +74,8 @@ class LibraryCall:
         is_told = self.into is not None
         told = ResultsAre.WHERE_TOLD if self.into_any else ResultsAre.WHERE_TOLD_IF_PLAIN
         results = told if is_told else ResultsAre.ALLOCATED
-        return CallFacts(results, self.keeps_arguments, tuple(dict.fromkeys(names)))
+        objects = tuple(dict.fromkeys(names))
+        return CallFacts(results, self.keeps_arguments, objects, self.draws)
 
 
 def held_in(args: Sequence[Any]) -> Iterator[str]:

@@ -30,6 +30,8 @@ class CallFacts:
     """Whether it may look at its arguments after it returned: nobody else may use their bytes."""
     objects: tuple[str, ...] = ()
     """Objects of the host's language that it makes or is given."""
+    draws: bool = False
+    """Whether all it does besides is to draw random numbers, and a recording draws new ones."""
 
 
 @dataclass(frozen=True)

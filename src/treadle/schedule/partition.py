@@ -87,10 +87,14 @@ RULES: tuple[Callable[[Program, Operation], Verdict], ...] = (
 )
 
 
-def can_be_recorded(program: Program, op: Operation) -> Verdict:
-    """Whether an operation can be part of a recording, with the rule that forbids it."""
+def can_be_recorded(program: Program, op: Operation, is_repeatable: bool = False) -> Verdict:
+    """Whether an operation can be part of a recording, with the rule that forbids it.
+
+    `is_repeatable`: what it does besides happens again whenever it is replayed.
+    """
+    rules = [r for r in RULES if not is_repeatable or r is not acts_through_buffers_only]
     for leaf in op.leaves:
-        verdict = check_rules(RULES, program, leaf)
+        verdict = check_rules(rules, program, leaf)
         if not verdict:
             return verdict
     return YES

@@ -63,16 +63,20 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.recorded = 0
+        self.draws: list[bool] = []
         self.refuses = False
         self.starts: RecordingStarts | None = None
 
     def place(self) -> object:
         return "here"
 
-    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> _Frozen:
+    def record(
+        self, work: Work, memory: RunMemory, copies: Mapping[str, Any], draws: bool
+    ) -> _Frozen:
         if self.refuses:
             raise CannotRecordError("not today")
         self.recorded += 1
+        self.draws.append(draws)
         return _Frozen(work, memory, copies)
 
 
@@ -235,6 +239,29 @@ def test_hosts_that_replay_allocate_as_python_does(
     for _ in range(6):
         torch.testing.assert_close(f(x), torch.tanh(x) + 1)
     assert _replayed(recorder)[0].replays >= 1
+    assert not asked
+
+
+def test_random_numbers_are_drawn_anew_by_recordings_that_python_starts(
+    recorder: _Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch moves its generator on before a replay, which a launch by the driver would not do."""
+    monkeypatch.setenv("TREADLE_HOST", "auto")
+    asked: list[object] = []
+    monkeypatch.setattr("treadle.runtime.hosts.torch_c_replay.finder_for", asked.append)
+
+    def f(x: Any) -> Any:
+        return torch.nn.functional.dropout(x * 2, 0.5) + 1
+
+    fast, x = torch.compile(f, backend="treadle"), torch.randn(40, 8)
+    torch.manual_seed(3)
+    wanted = [f(x) for _ in range(9)]
+    torch.manual_seed(3)
+    for one in wanted:
+        torch.testing.assert_close(fast(x), one)
+    assert recorder.recorded >= 1
+    assert all(recorder.draws)
+    assert _replayed(recorder)[0].replays >= 4
     assert not asked
 
 

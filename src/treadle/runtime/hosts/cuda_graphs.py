@@ -39,7 +39,9 @@ class CudaRecorder:
             return None
         return torch._C._cuda_getCurrentRawStream(self.device)
 
-    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> DeviceRecording:
+    def record(
+        self, work: Work, memory: RunMemory, copies: Mapping[str, Any], draws: bool
+    ) -> DeviceRecording:
         """Capture the work; memory it allocates is shared by all recordings of the stream.
 
         That is safe because replays of one stream follow each other, and none reads what an
@@ -61,7 +63,7 @@ class CudaRecorder:
                 graph.capture_end()
             except RuntimeError as e:
                 raise CannotRecordError(str(e)) from e
-        return CudaRecording(graph)
+        return CudaRecording(graph, draws)
 
     @cached_property
     def starts(self) -> RecordingStarts | None:
@@ -79,13 +81,15 @@ class CudaRecorder:
 class CudaRecording:
     """A CUDA graph, ready to be replayed."""
 
-    def __init__(self, graph: Any) -> None:
-        self.graph = graph
+    def __init__(self, graph: Any, draws: bool) -> None:
+        self.graph, self._draws = graph, draws
         self.replay: Callable[[], None] = graph.replay
 
     @cached_property
     def handle(self) -> int | None:
-        """By what the driver knows it."""
+        """By what the driver knows it; None where torch must move its generator on first."""
+        if self._draws:
+            return None
         try:
             return int(self.graph.raw_cuda_graph_exec())
         except (AttributeError, RuntimeError):

@@ -54,8 +54,13 @@ class DeviceRecorder(Protocol):
     def place(self) -> object | None:
         """Where work is queued at present; None if nothing can be recorded there now."""
 
-    def record(self, work: Work, memory: RunMemory, copies: Mapping[str, Any]) -> DeviceRecording:
-        """Record the work on a run's memory, without doing it; raises CannotRecordError."""
+    def record(
+        self, work: Work, memory: RunMemory, copies: Mapping[str, Any], draws: bool
+    ) -> DeviceRecording:
+        """Record the work on a run's memory, without doing it; raises CannotRecordError.
+
+        `draws`: it draws random numbers, which are other ones at every replay.
+        """
 
     @property
     def starts(self) -> RecordingStarts | None:
@@ -86,6 +91,8 @@ class StepRange:
     """The steps themselves: launches, calls, what is let go of in between."""
     both: Sequence[Action]
     """Allocations and steps, each allocation as late as possible."""
+    draws: bool = False
+    """Whether they draw random numbers."""
 
 
 class Known(NamedTuple):
@@ -172,7 +179,7 @@ class ReplayedSteps:
         del self.seen[key]
         inside = memory.copy()
         try:
-            recording = self.recorder.record(self._work, inside, copies)
+            recording = self.recorder.record(self._work, inside, copies, self.steps.draws)
             found = Known(recording, _plain_objects(inside.objects), _absent(inside, copies))
         except CannotRecordError as e:
             self.refused = str(e)

@@ -104,7 +104,8 @@ class ReplayHost(CHost):
         self._launcher = LAUNCH(self._launch)
         self._bytes = 8 * max(made.function.slots, 1)
         options = bound.runner.options
-        self.finder = finder_for(steps.recorder, self._bytes, options)
+        draws = steps.steps.draws
+        self.finder = None if draws else finder_for(steps.recorder, self._bytes, options)
         address = address_of_function(self._launcher)
         if self.finder is not None:
             address = self.finder.entry

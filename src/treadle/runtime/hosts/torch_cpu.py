@@ -416,7 +416,8 @@ class Bound:
         both, places = list(self._actions(first, last + 1)), range(first, last + 1)
         allocations = [a for k in places for a in self.tensors.allocations.get(k, [])]
         steps = [a for a in both if a not in allocations]
-        made = StepRange(first, last, allocations, steps, both)
+        draws = any(self.shape.draws(step.operation) for step in self.plan.steps[first : last + 1])
+        made = StepRange(first, last, allocations, steps, both, draws)
         self.recorded.append(ReplayedSteps(made, self.plan, self.tensors, recorder))
         return self.recorded[-1]
 

@@ -178,6 +178,7 @@ def _note_memory(call: LibraryCall, node: Any) -> None:
     is_plain = is_plain_aten(function) and not sees_storage(function)
     call.keeps_arguments = not is_plain or any(is_object for _, _, is_object in call.results)
     call.moves_arguments = moves(function)
+    call.draws = function in DRAWS_AGAIN and node.kwargs.get("generator") is None
     call.into = WRITES_WHERE_TOLD.get(function) if call.is_single else None
     if function is aten.convolution.default and node.meta["val"].is_cuda and node.args[2] is None:
         call.into, call.into_any = _convolve_into, True
@@ -407,6 +408,15 @@ def draws_numbers(node: Any) -> bool:
             share = node.kwargs.get("dropout_p", given)
             return not (isinstance(share, int | float) and share == 0)
     return True
+
+
+DRAWS_AGAIN = frozenset({
+    aten.native_dropout.default, aten.bernoulli.default, aten.bernoulli.p,
+    aten.rand.default, aten.randn.default, aten.rand_like.default, aten.randn_like.default,
+    aten.randint.default, aten.randint.low, aten.uniform.default, aten.normal_functional.default,
+    aten.exponential.default,
+})  # fmt: skip
+"""Operators that draw as many numbers in every run, known when they are queued."""
 
 
 def target_name(target: Any) -> str:
