@@ -3,8 +3,8 @@
     PYTHONPATH=src python tests/gpu/random_numbers.py
 
 Dropout, noise and coins, forward and gradients, over enough steps for recordings to be made and
-replayed; seeds set again in between, and draws by the caller between steps. Prints what was compared,
-how many replays there were, and ends with 1 if anything differs or nothing was replayed.
+replayed; seeds set again in between, and draws by the caller between steps. Prints what it
+compared and how many replays there were; ends with 1 if anything differs or nothing was replayed.
 """
 
 from __future__ import annotations
