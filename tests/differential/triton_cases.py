@@ -131,6 +131,10 @@ def check_graphs() -> int:
             ),
             (x,),
         ),
+        "a loss and its gradient": (
+            lambda t: functional.mse_loss(t.view(8, 1031).repeat(1, 32), t.new_ones(8, 32992)),
+            (tall,),
+        ),
         "put together and reduced": (
             lambda x: torch.stack((x, x.exp(), x * 2)).mean(0) + x.view(3, 11, 64).amax(0).sum(0),
             (x,),
