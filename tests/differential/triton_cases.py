@@ -131,6 +131,10 @@ def check_graphs() -> int:
             ),
             (x,),
         ),
+        "a loss and its gradient": (
+            lambda t: functional.mse_loss(t.view(8, 1031).repeat(1, 32), t.new_ones(8, 32992)),
+            (tall,),
+        ),
         "put together and reduced": (
             lambda x: torch.stack((x, x.exp(), x * 2)).mean(0) + x.view(3, 11, 64).amax(0).sum(0),
             (x,),
@@ -194,6 +198,8 @@ def check_operators() -> int:
         "powers": (lambda x: x.abs() ** 1.5 + torch.pow(x, -3.0), (x,)),
         "hyperbolic": (lambda x: torch.sinh(x) + torch.cosh(x) + torch.tan(x), (x,)),
         "angles": (lambda x: torch.atan2(x, x + 1) * 2 + torch.asin(x.tanh()), (x,)),
+        "areas": (lambda x: torch.asinh(x) * 2 + torch.lgamma(x.exp()), (x,)),
+        "zeros of either sign": (lambda x: 1 / -(x * 0), (x,)),
         "buckets": (lambda x, e: torch.bucketize(x, e) + 1, (x, edges)),
         "bits": (lambda x: (x + 1).view(torch.int32) + 1, (x,)),
         "middle": (lambda x: x.median(1)[0] + 1, (x,)),
@@ -220,12 +226,49 @@ ULPS: dict[str, tuple[str, float]] = {
     "sigmoid": ("sigmoid", 8),
     "sin": ("sin", 8),
     "cos": ("cos", 8),
+    "asin": ("asin", 8),
+    "acos": ("acos", 8),
+    "atan": ("atan", 8),
     "sinh": ("sinh", 8),
     "rsqrt": ("rsqrt", 8),
 }
 """Functions of torch, and by how many units in the last place kernels may miss them."""
 WIDEST = 20.0
 """Larger arguments of exponentials multiply the error of an f32 argument by themselves."""
+
+
+PAIRS = {"pow": 6.0, "atan2": 6.0, "copysign": 0.0}
+"""Functions of two numbers, and by how much kernels may miss them."""
+
+
+def check_pairs(count: int) -> int:
+    """Functions of two floats, also of zeros, infinities and NaN; gives how many functions."""
+    import torch
+
+    odd = [0.0, 1.0, 2.0, 3.0, 0.5, 2.5, torch.inf, 1e-40, 1e38]
+    odd = torch.tensor([*odd, *[-x for x in odd], torch.nan])
+    ends = torch.cartesian_prod(odd, odd)
+    bits = torch.randint(-(2**31), 2**31 - 1, (2, count)).to(torch.int32).view(torch.float32)
+    near_one, far = 1 + torch.randn(count) * 1e-3, torch.randn(count) * 20000
+    whole = torch.randn(count).mul(5).round()
+    x = torch.cat([bits[0], torch.rand(count) * 4, near_one, whole, ends[:, 0]])
+    y = torch.cat([bits[1], torch.randn(count) * 20, far, whole.flip(0), ends[:, 1]])
+    for name, most in PAIRS.items():
+        torch._dynamo.reset()
+        function = getattr(torch, name)
+        got = torch.compile(lambda x, y, f=function: f(x, y), backend="treadle")(x, y)
+        wanted = function(x.double(), y.double())
+        near = wanted.float()
+        step = (near.abs().nextafter(torch.tensor(torch.inf)) - near.abs()).double()
+        is_normal = near.isfinite() & (near.abs() > 2.0**-126)
+        missed = ((got.double() - wanted).abs() / step)[is_normal].max().item()
+        assert missed <= most, f"{name} is off by {missed} units in the last place"
+        is_end = near.isinf() | (near == 0)
+        same = (got.isnan() == near.isnan()) & (
+            ~is_end | ((got == near) & (got.signbit() == near.signbit()))
+        )
+        assert same.all(), f"{name} of {x[~same][:4]} and {y[~same][:4]} is {got[~same][:4]}"
+    return len(PAIRS)
 
 
 def check_functions(count: int) -> int:
@@ -254,7 +297,7 @@ def check_functions(count: int) -> int:
         assert missed <= most, f"{name} is off by {missed} units in the last place"
         same = got.isnan() == wanted.isnan()
         assert same.all(), f"{name} of {given_values[~same][:4]} is {got[~same][:4]}"
-    return len(ULPS)
+    return len(ULPS) + check_pairs(count)
 
 
 def check_mixed(more: bool) -> int:

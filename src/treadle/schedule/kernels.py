@@ -16,7 +16,10 @@ from treadle.ir.effects import effects
 from treadle.ir.pattern import pattern_of
 from treadle.ir.products import is_product
 from treadle.ir.program import Loop, Operation, Program
+from treadle.ir.reduced import reduced_once
+from treadle.kernel.choose_gpu import BUSY_PROGRAMS, COLUMNS
 from treadle.kernel.common_loops import can_be_a_part
+from treadle.kernel.cooperate import shares_out
 from treadle.kernel.space import ONE, Space, quotient, space_of
 from treadle.kernel.stages import statement_loops
 from treadle.schedule.open_calls import call_touches, opens, result_space
@@ -27,8 +30,8 @@ class KernelDraft:
     """What one launch does; `fixed` kernels are never fused with others."""
 
     __slots__ = (
-        "_moved", "call", "combines", "device", "fixed", "leaves", "members", "multiplies", "name",
-        "repeats", "scans", "space", "statements", "touches", "uses", "work",
+        "_moved", "call", "combines", "device", "fixed", "kept", "leaves", "members", "multiplies",
+        "name", "repeats", "scans", "shared", "space", "statements", "touches", "uses", "work",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +48,8 @@ class KernelDraft:
         self.uses: dict[str, int] = {}
         """How many members touch a storage."""
         self.scans = False
+        self.shared = self.kept = frozenset[Expr]()
+        """Points of reductions whose steps programs of a GPU share out, and of the others."""
         self.multiplies = False
         """Whether a member multiplies matrices, in tiles that only fit loops like its own."""
         self.combines: tuple[Expr, Expr] | None = None
@@ -63,6 +68,11 @@ class KernelDraft:
             if pattern_of(op).pattern.derive(_adds_again):
                 self.repeats = op.body.domain.numel
             if len(op.body.reduce):
+                points = frozenset({op.body.domain.numel})
+                if is_shared_out(op, program):
+                    self.shared = points
+                else:
+                    self.kept = points
                 if not can_be_a_part(op.body):
                     self.combines = op.body.domain.numel, op.body.space.numel
                 self.scans = any(at.stmt.op in ("scan", "sort") for at in op.body.walk())
@@ -105,6 +115,7 @@ class KernelDraft:
         self.members = sorted([*self.members, *other.members])
         self.leaves += other.leaves
         self.scans = self.scans or other.scans
+        self.shared, self.kept = self.shared | other.shared, self.kept | other.kept
         self.multiplies = self.multiplies or other.multiplies
         self.combines = other.combines if self.combines is None else self.combines
         self.call = other.call if self.call is None else self.call
@@ -121,6 +132,23 @@ class KernelDraft:
             mine.extend(t for t in theirs if _meaning(t) not in known)
         for storage, count in other.uses.items():
             self.uses[storage] = self.uses.get(storage, 0) + count
+
+
+def is_shared_out(op: Loop, program: Program) -> bool:
+    """Whether programs of a GPU share a reduction of few points out, in chunks of its steps.
+
+    They do where sums may be added in any order, in f32.
+    """
+    numerics = program.numerics
+    if op.device.partition(":")[0] != "cuda":
+        return False
+    if not numerics.reassociation or numerics.accumulation == "exact":
+        return False
+    return pattern_of(op).pattern.derive(_can_be_shared_out)
+
+
+def _can_be_shared_out(body: Body) -> bool:
+    return reduced_once(body, elementwise=True) and shares_out(body, COLUMNS, BUSY_PROGRAMS // 4)
 
 
 def _adds_again(body: Body) -> bool:

@@ -4,16 +4,20 @@
     together   the saved bytes are not moved, one launch, with the points that both can share
 
 A reduction has few points: it may keep most of a device idle, and so may a kernel that takes it in.
+Not so where programs of a GPU share its steps out: then all cores work, and elements that are
+stored on the way are stored by the chunk they belong to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.analysis.kernel_time import kernel_ns
 from treadle.core.costs import CostModel, Machine
 from treadle.core.verdict import YES, Verdict, no, yes
 from treadle.index import hint
+from treadle.kernel.space import Space
 from treadle.schedule.kernels import KernelDraft
 from treadle.schedule.rules.pair import Pair
 
@@ -39,7 +43,7 @@ def times_of(pair: Pair, saved: int) -> PairTimes | None:
     one, other = pair.first, pair.second
     apart = _alone_ns(one, machine) + _alone_ns(other, machine)
     moved = max(one.moved_bytes + other.moved_bytes - saved, 0)
-    points = hint(pair.space.outer)
+    points = _points(pair.space, (one, other), machine)
     together = kernel_ns(machine, moved, one.work + other.work, points)
     return PairTimes(round(apart), round(together))
 
@@ -68,4 +72,33 @@ def worth_in_memory(saved: int, machine: Machine) -> float:
 
 
 def _alone_ns(kernel: KernelDraft, machine: Machine) -> float:
-    return kernel_ns(machine, kernel.moved_bytes, kernel.work, hint(kernel.space.outer))
+    points = _points(kernel.space, (kernel,), machine)
+    return kernel_ns(machine, kernel.moved_bytes, kernel.work, points)
+
+
+def _points(space: Space, kernels: Sequence[KernelDraft], machine: Machine) -> int:
+    """Points that cores can share out: all that they want, or all rows, if they share steps."""
+    points = hint(space.outer)
+    if points >= machine.cores or not _shares(space, kernels):
+        return points
+    return machine.cores if len(space.levels) == 2 else max(points, hint(space.levels[1]))
+
+
+def _shares(space: Space, kernels: Sequence[KernelDraft]) -> bool:
+    """Whether the steps of every point can be cut in chunks: none needs what all of them make."""
+    if not any(space.outer in kernel.shared for kernel in kernels):
+        return False
+    if len(space.levels) < 2 or any(space.outer in kernel.kept for kernel in kernels):
+        return False
+    made = {
+        storage
+        for kernel in kernels
+        for storage, touches in kernel.touches.items()
+        if any(t.is_write and t.level is space.outer for t in touches)
+    }
+    return not any(
+        not t.is_write and t.level is not space.outer
+        for kernel in kernels
+        for storage in made.intersection(kernel.touches)
+        for t in kernel.touches[storage]
+    )

@@ -19,7 +19,7 @@ from treadle.analysis.access import loop_accesses
 from treadle.analysis.deps import dependences
 from treadle.analysis.inplace import boundary
 from treadle.analysis.kernel_time import kernel_ns, work_at_a_point
-from treadle.core.costs import CostModel
+from treadle.core.costs import CostModel, Machine
 from treadle.core.verdict import check_rules
 from treadle.index import Kind, hint
 from treadle.ir.body import Body
@@ -28,7 +28,7 @@ from treadle.ir.pattern import pattern_of, place_of
 from treadle.ir.program import Call, Loop, Program
 from treadle.kernel.stages import COSTLY
 from treadle.schedule.between import Between, stays_alone
-from treadle.schedule.kernels import KernelDraft, storages_shared
+from treadle.schedule.kernels import KernelDraft, is_shared_out, storages_shared
 from treadle.schedule.open_calls import opens
 from treadle.schedule.policy import Policy
 from treadle.schedule.profit import CACHE_SHARE, CACHE_SPEED
@@ -144,13 +144,13 @@ class RepeatClock:
         What a member stores the next ones have at hand; `inside` is not even stored.
         """
         machine = self._cost.machine(members[0].device)
-        work, points = more, _sizes_of(members[0]).points
+        work, points = more, self._points(members[0], machine)
         loaded: dict[str, float] = {}
         stored: dict[str, float] = {}
         for op in members:
             size, of = _sizes_of(op), effects(op)
             work += size.work
-            points, steps = min(points, size.points), size.steps
+            points, steps = min(points, self._points(op, machine)), size.steps
             reads = of.reads
             if source is not None:
                 making = effects(source)
@@ -167,6 +167,12 @@ class RepeatClock:
         moved = sum(loaded.values()) + sum(stored.values())
         in_turn = members[0].device.partition(":")[0] == "cpu"
         return kernel_ns(machine, moved, work * SINGLE, points, in_turn=in_turn)
+
+    def _points(self, op: Loop, machine: Machine) -> int:
+        """Points that cores can share out: all that they want, if they share steps."""
+        points = _sizes_of(op).points
+        shares = points < machine.cores and len(op.body.reduce) > 0
+        return machine.cores if shares and is_shared_out(op, self._program) else points
 
     def _bytes(self, name: str, steps: int, cache: int) -> float:
         """Bytes of a buffer that some steps move, as bytes of memory: in the cache they are few."""

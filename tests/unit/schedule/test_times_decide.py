@@ -69,6 +69,34 @@ def test_a_calibration_file_takes_effect(tmp_path: Path) -> None:
     assert fused(120, cost_file=str(path)), "where memory is slow, all that counts is bytes"
 
 
+IN_ANY_ORDER = "numerics blocked 512, functions 8 ulp, as result, contract, reassociate\n\nbuffer x"
+
+
+def test_much_work_is_fused_into_few_points_whose_steps_programs_share_out() -> None:
+    given = parse_program(program(120).replace("\nbuffer x", IN_ANY_ORDER, 1))
+    asked = Options.make(policy="memory")
+    ctx = Ctx(asked, cost_model(given, asked), Journal())
+    assert any(isinstance(op, Fused) for op in run_pipeline(given, ctx).ops)
+
+
+def test_elements_that_need_the_total_should_not_count_on_shared_steps() -> None:
+    text = program(120).replace("\nbuffer x", IN_ANY_ORDER, 1).replace("outputs y", "outputs z")
+    text = text.replace("buffer y", "buffer z : f32[4, 262144] on cuda:0\nbuffer y", 1)
+    text += """
+loop scaled on cuda:0 for i in 4, j in 262144 {
+  %0 = load x[262144*i + j]
+  %1 = load y[i]
+  %2 = truediv %0, %1
+  store z[262144*i + j] = %2
+}
+"""
+    given = parse_program(text)
+    asked = Options.make(policy="memory")
+    ctx = Ctx(asked, cost_model(given, asked), Journal())
+    found = [op for op in run_pipeline(given, ctx).ops if isinstance(op, Fused)]
+    assert [[m.name for m in op.members] for op in found] == [["point", "total"]]
+
+
 def test_the_time_of_a_kernel() -> None:
     moved = 3350 * 1000  # a microsecond of bandwidth
     assert kernel_ns(H100, moved, 0.0, 10**6) == 1000 + H100.launch_ns

@@ -16,12 +16,51 @@ def tr_add(a, b):
     """How parts of a sum are combined."""
     return a + b
 ''',
+    "tr_atan": '''
+@triton.jit
+def tr_atan(x):
+    """atan of f32, 5 ulp with the division of a GPU."""
+    size = tl.abs(x)
+    p = tr_atan_of_fraction(tl.where(size > 1.0, 1.0 / size, size))
+    return tr_copysign(tl.where(size > 1.0, 1.5707963267948966 - p, p), x)
+''',
+    "tr_atan_of_fraction": '''
+@triton.jit
+def tr_atan_of_fraction(t):
+    """atan of f32 between 0 and 1, 2 ulp."""
+    u = t * t
+    p = 0.002920681145042181 * u - 0.01636788435280323
+    p = p * u + 0.043211787939071655
+    p = p * u - 0.07552208006381989
+    p = p * u + 0.10666001588106155
+    p = p * u - 0.14211054146289825
+    p = p * u + 0.19993773102760315
+    p = p * u - 0.33333152532577515
+    return p * u * t + t
+''',
+    "tr_atan2": '''
+@triton.jit
+def tr_atan2(a, b):
+    """The angle of the point (b, a) of f32, 6 ulp with the division of a GPU."""
+    x, y = tl.abs(b), tl.abs(a)
+    top, low = tl.maximum(x, y), tl.minimum(x, y)
+    t = tl.where(low == top, tl.where(top == 0, 0.0, 1.0), low / top)
+    p = tr_atan_of_fraction(t)
+    p = tl.where(y > x, 1.5707963267948966 - p, p)
+    p = tl.where(tr_signbit(b), 3.141592653589793 - p, p)
+    return tl.where((a != a) | (b != b), a + b, tr_copysign(p, a))
+''',
     "tr_copysign": '''
 @triton.jit
 def tr_copysign(a, b):
-    """The size of a with the sign of b."""
-    size = tl.abs(a)
-    return tl.where(tr_signbit(b), -size, size)
+    """The size of a with the sign of b, of f32 and f64: also of zeros."""
+    if a.dtype == tl.float64:
+        size = a.to(tl.int64, bitcast=True) & 0x7FFFFFFFFFFFFFFF
+        sign = b.to(tl.int64, bitcast=True) & -0x8000000000000000
+    else:
+        size = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        sign = b.to(tl.int32, bitcast=True) & -0x80000000
+    return (size | sign).to(a.dtype, bitcast=True)
 ''',
     "tr_cosh": '''
 @triton.jit
@@ -268,20 +307,55 @@ def tr_mul(a, b):
     """How parts of a product are combined."""
     return a * b
 ''',
+    "tr_log2_wide": '''
+@triton.jit
+def tr_log2_wide(x):
+    """log2 of what is above zero in f32, as an f64 that is off by less than 2e-9 of it.
+
+    x = 2**e * m; s = (m - 1) / (m + 1) is found in f32 and mended in f64, the rest of the series is
+    small enough for f32.
+    """
+    is_tiny = x < 1.1754943508222875e-38
+    bits = tl.where(is_tiny, x * 16777216.0, x).to(tl.int32, bitcast=True)
+    e = (bits - 0x3F3504F3) >> 23
+    m = (bits - (e << 23)).to(tl.float32, bitcast=True)
+    r = 1.0 / (m + 1.0)
+    s = (m - 1.0) * r
+    wide = m.to(tl.float64)
+    left = (wide - 1.0) - s.to(tl.float64) * (wide + 1.0)
+    less = left.to(tl.float32) * r
+    u = s * s
+    p = 0.2623081612586975 * u + 0.3205988705158234
+    p = p * u + 0.4121985733509064
+    p = p * u + 0.5770779848098755
+    p = p * u + 0.9617966413497925
+    p = p * u * s + less * 2.8853900817779268
+    e = tl.where(is_tiny, e - 24, e)
+    return s.to(tl.float64) * 2.8853900817779268 + (p.to(tl.float64) + e.to(tl.float64))
+''',
     "tr_pow": '''
 @triton.jit
 def tr_pow(a, b):
-    """a to the power b, through f64; of what is negative where b is whole."""
+    """a to the power b, 5 ulp: only its logarithm in f64; of what is negative where b is whole."""
     b = tl.where(a == a, b, b)  # as many as there are of a
-    x = tl.abs(a).to(tl.float64)
-    y = tl.exp2(b.to(tl.float64) * tl.log2(x))
+    x = tl.abs(a)
+    y = b.to(tl.float64) * tr_log2_wide(x)
+    y = tl.minimum(tl.maximum(y, -250.0), 250.0)
+    n = tl.floor(y.to(tl.float32) + 0.5)
+    part = (y - n.to(tl.float64)).to(tl.float32)
+    half = n.to(tl.int32) >> 1
+    low = ((half + 127) << 23).to(tl.float32, bitcast=True)
+    high = ((n.to(tl.int32) - half + 127) << 23).to(tl.float32, bitcast=True)
+    y = tl.exp2(part) * low * high
+    is_end = (x == 0) | (x == float("inf"))
+    y = tl.where(is_end, tl.where((b > 0) == (x == 0), 0.0, float("inf")), y)
     whole = tl.floor(b) == b
     odd = whole & (tl.floor(b * 0.5) * 2.0 != b)
-    y = tl.where(x == 0, tl.where(b > 0, 0.0, float("inf")), y)
-    y = tl.where((a < 0) & odd, -y, y)
-    y = tl.where((a < 0) & ~whole, float("nan"), y)
-    y = tl.where((b == 0) | (a == 1), 1.0, y)
-    return y.to(tl.float32)
+    y = tl.where(odd, tr_copysign(y, a), y)
+    y = tl.where((a < 0) & ~whole & (x < float("inf")), float("nan"), y)
+    y = tl.where((a != a) | (b != b), a + b, y)
+    is_one = (b == 0) | (a == 1) | ((a == -1) & (tl.abs(b) == float("inf")))
+    return tl.where(is_one, 1.0, y)
 ''',
     "tr_sign": '''
 @triton.jit

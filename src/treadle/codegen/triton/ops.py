@@ -38,7 +38,7 @@ ROWS: Mapping[str, Cells] = {
         "float": f"tl.minimum({{a}}, {{b}}, {NAN})",
         "any": "tl.minimum({a}, {b})",
     },
-    "neg": {"any": "-{a}"},
+    "neg": {"float": "{a} * -1.0", "any": "-{a}"},  # Triton's own is 0 - a, which has no -0
     "abs": {"bool": "{a}", "uint": "{a}", "any": "tl.abs({a})"},
     "square": {"any": "{a} * {a}"},
     "relu": {
@@ -104,6 +104,10 @@ ROWS: Mapping[str, Cells] = {
     "sinh": {"any": "tr_sinh({a})"},
     "cosh": {"any": "tr_cosh({a})"},
     "tan": {"any": "tr_tan({a})"},
+    "asin": {"any": "tr_atan2({a}, tl.sqrt((1.0 - {a}) * (1.0 + {a})))"},
+    "acos": {"any": "tr_atan2(tl.sqrt((1.0 - {a}) * (1.0 + {a})), {a})"},
+    "atan": {"any": "tr_atan({a})"},
+    "atan2": {"any": "tr_atan2({a}, {b})"},
     "sin": {"any": "tl.sin({a})"},
     "cos": {"any": "tl.cos({a})"},
     "erf": {"any": "tr_erf({a})"},
@@ -114,6 +118,7 @@ ROWS: Mapping[str, Cells] = {
 """What can be written; the other operations have no form in Triton yet."""
 ONLY_F32 = frozenset({
     "erf", "gelu_tilt", "tanh", "sin", "cos", "pow", "expm1", "log1p", "sinh", "cosh", "tan",
+    "asin", "acos", "atan", "atan2",
 })  # fmt: skip
 """Functions that are not exact enough for f64."""
 HELPER = re.compile(r"\btr_\w+")
