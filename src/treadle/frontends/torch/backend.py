@@ -22,6 +22,7 @@ from treadle.frontends.torch.capture.compile import (
     not_captured,
 )
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
 from treadle.frontends.torch.capture.way_in import Entered, shortened
@@ -59,6 +60,7 @@ def compile_with(
     entered = Entered()
     settings = replace(settings, options=log.with_what_logs_need(settings.options))
     start_compilers(example_inputs, settings.options)
+    take_apart_even_bags(gm.graph)
 
     def compiler(kind: GraphKind) -> Callable[..., Any]:
         return partial(_compile, kind, settings, saved, entered)
