@@ -29,6 +29,17 @@ class TritonIndex:
         text = "".join(parts)
         return text if len(e.terms) == 1 and not e.const and e.terms[0][1] == 1 else f"({text})"
 
+    def behind(self, pointer: str, e: Expr) -> str:
+        """The address of an element behind a pointer; the constant part of its index stands last.
+
+        A compiler cannot tell that an index of 32 bits does not wrap. Outside of it, neighbours
+        share one address and each has its distance in the load.
+        """
+        if not e.const or not e.free:
+            return f"{pointer} + {self.write(e)}"
+        apart = f"+ {e.const}" if e.const > 0 else f"- {-e.const}"
+        return f"{pointer} + {self.write(e - e.const)} {apart}"
+
     def _base(self, base: Expr) -> str:
         if isinstance(base, Symbol):
             return self._symbol(base)

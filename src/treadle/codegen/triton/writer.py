@@ -190,16 +190,9 @@ class TritonWriter:
         return max(self.program.by_name[storage].dtype.itemsize, 1)
 
     def address(self, buffer: str, e: Expr) -> str:
-        """Where an element of a buffer is.
-
-        The constant part stands outside: a compiler cannot tell that an index of 32 bits does not
-        wrap, so only there neighbours share one address and each has its distance in the load.
-        """
-        e = e - self.starts[self.program.storage_of(buffer)]
-        if not e.const or not e.free:
-            return f"{self.pointer(buffer)} + {self.index.write(e)}"
-        apart = f"+ {e.const}" if e.const > 0 else f"- {-e.const}"
-        return f"{self.pointer(buffer)} + {self.index.write(e - e.const)} {apart}"
+        """Where an element of a buffer is."""
+        start = self.starts[self.program.storage_of(buffer)]
+        return self.index.behind(self.pointer(buffer), e - start)
 
     # -- loops -------------------------------------------------------------------------------
     def _open_grid(self) -> None:

@@ -172,11 +172,6 @@ class GraphLowering:
         """The value of a node that was lowered before."""
         return self.env[node]
 
-    @property
-    def is_for_lanes(self) -> bool:
-        """Whether kernels are written in Triton, for lanes that each take a point."""
-        return self.refuses is not None
-
     def realise(self, value: Tensor, name: str, keep_gaps: bool = False) -> Realised:
         """A value in memory; with `keep_gaps`, just as far apart as torch says."""
         if isinstance(value, Realised):

@@ -69,6 +69,11 @@ class Node:
         """The element type of the first result."""
         return self.dtype_of(0)
 
+    @property
+    def is_for_lanes(self) -> bool:
+        """Whether kernels are written in Triton, for lanes that each take a point."""
+        return self.graph.refuses is not None
+
     # -- computations of one element -------------------------------------------------------
     def lazy(
         self, sizes: Sequence[Expr], dtype: DType, inner: Inner, of: Sequence[Any] = ()

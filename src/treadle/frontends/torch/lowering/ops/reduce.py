@@ -105,7 +105,7 @@ def joined(
 def _has_few_steps(c: Node, x: Tensor, dims: Sequence[int]) -> bool:
     """Whether kernels are written for lanes, and the steps of each are few and far apart."""
     steps = product_of([x.sizes[d] for d in dims]).value
-    if not c.graph.is_for_lanes or steps is None or len(dims) == len(x.sizes):
+    if not c.is_for_lanes or steps is None or len(dims) == len(x.sizes):
         return False
     return 2 <= steps <= (FEW_NEIGHBOURS if _innermost(x) in dims else FEW_STEPS)
 

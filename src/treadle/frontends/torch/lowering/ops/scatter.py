@@ -93,7 +93,7 @@ def index_put(
     if accumulate and c.dtype.is_float and all(n.value != 0 for n in (*out, *self.sizes)):
         scratch = LoopWriter(c.graph.builder.buffers, out)
         places = how.place(scratch, scratch.at)
-        may_ask = c.graph.is_for_lanes
+        may_ask = c.is_for_lanes
         found = sources_of(places, scratch.domain.vars, out, self.sizes, may_ask)
         if found is not None:
             return _gathered(c, self, values, out, found)
@@ -107,7 +107,7 @@ def _gathered(c: Node, x: Tensor, values: Tensor, out: Index, found: Sequence[So
     """
     target, wide = c.buffer(), wide_type(c.dtype)
     several = [one.many for one in found if one.many > 1]
-    is_loop = bool(several) and not (c.graph.is_for_lanes and prod(several) <= FEW_SOURCES)
+    is_loop = bool(several) and not (c.is_for_lanes and prod(several) <= FEW_SOURCES)
     with c.loop(x.sizes, [as_expr(n) for n in several] if is_loop else ()) as k:
 
         def term(steps: Index) -> Value:
