@@ -1,4 +1,4 @@
-"""Convolutions that go through channels last: values and strides of eager mode, where it pays."""
+"""Convolutions on a GPU: channels last, what they add apart; values and strides of eager mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 import treadle.torch  # noqa: E402, F401
 from treadle.frontends.torch import backend  # noqa: E402
-from treadle.frontends.torch.capture import channels_last, partition  # noqa: E402
+from treadle.frontends.torch.capture import bias_apart, channels_last, partition  # noqa: E402
 
 pytestmark = pytest.mark.torch
 Copies = list[int]
@@ -30,6 +30,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
         return found[-1]
 
     monkeypatch.setattr(channels_last, "DEVICES", frozenset({"cpu"}))
+    monkeypatch.setattr(bias_apart, "DEVICES", frozenset({"cpu"}))
     monkeypatch.setattr(backend, "prefer_channels_last", noted)
     monkeypatch.setattr(partition, "prefer_channels_last", noted)
     torch._dynamo.reset()
@@ -63,7 +64,7 @@ class Generator(nn.Module):
         x = F.silu(self.norm(self.up(x)))
         x = self.out(F.interpolate(x, scale_factor=2.0))
         weights = x.flatten(2).softmax(-1)
-        return (x.flatten(2) * weights).sum(-1), x.transpose(1, 3), torch.cat((x, x * 2), 1)
+        return (x.flatten(2) * weights).sum(-1), x.transpose(1, 3), torch.cat((x, x), 1).flatten(1)
 
 
 class Apart(nn.Module):
@@ -180,3 +181,31 @@ def test_should_not_turn_where_the_option_says_so(copies: Copies) -> None:
     with torch.no_grad():
         fast(torch.randn(2, 32, 8, 8))
     assert copies == []
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_what_is_added_and_its_gradient_are_not_left_to_the_library(
+    monkeypatch: pytest.MonkeyPatch, dims: int
+) -> None:
+    monkeypatch.setattr(bias_apart, "DEVICES", frozenset({"cpu"}))
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    kinds = nn.Conv1d, nn.Conv2d, nn.ConvTranspose3d
+    model = kinds[dims - 1](6, 4, 3)
+    x = torch.randn(2, 6, *[5] * dims, requires_grad=True)
+    seen: list[Any] = []
+    taken = bias_apart.take_bias_apart
+
+    def noted(gm: Any) -> int:
+        count = taken(gm)
+        seen.extend(n for n in gm.graph.nodes if "convolution" in str(n.target))
+        return count
+
+    monkeypatch.setattr(partition, "take_bias_apart", noted)
+    found = step(torch.compile(deepcopy(model), backend="treadle", dynamic=False), x)
+    forward, backward = seen
+    assert forward.args[2] is None
+    assert list(backward.args[10]) == [True, True, False]
+    wanted = step(model, x)
+    for ours, eager in zip([*found[0], *found[1]], [*wanted[0], *wanted[1]], strict=True):
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)

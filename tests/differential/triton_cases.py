@@ -123,6 +123,10 @@ def check_graphs() -> int:
             lambda x: functional.cross_entropy(x, torch.arange(33, device=x.device) % 64),
             (x,),
         ),
+        "groups with channels last": (
+            lambda t: functional.silu(functional.group_norm(t.permute(0, 3, 1, 2), 4) * 2),
+            (torch.randn(2, 33, 31, 32),),
+        ),
         "several results": (lambda x: (x.amax(1), x.argmax(1), x.var(1), x.mean()), (x,)),
         "padded": (lambda x: functional.pad(x, (1, 2)), (x,)),
         "upsampled": (

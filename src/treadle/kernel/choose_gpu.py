@@ -44,6 +44,8 @@ SHORT_ROW, LONG_CHUNK_POINTS, CHUNK_POINTS = 512, 4096, 2048
 """Points of rows that follow each other, at a time: more of short rows, so many rows as that is."""
 COLUMNS, ROWS = 64, 32
 """The tile of a reduction along columns."""
+SHORT_LINE, LONG_WALK = 64, 64
+"""Elements beside each other that are too few for a row, and steps that make a walk long."""
 ONE_BY_ONE = frozenset({"sort", "reduce_part", "bucketize", "inline_asm", "rand", "randn",
                         "randint", "assert"})  # fmt: skip
 
@@ -350,6 +352,23 @@ class _GpuChoice:
     def _power(self, x: Symbol) -> int:
         """The power of two that covers a loop."""
         return 1 << max(hint(self.extents[x]) - 1, 0).bit_length()
+
+
+def short_columns(nest: Nest, program: Program) -> Symbol | None:
+    """The inner loop along memory, if it is too short for rows, and results are too few.
+
+    One program would walk far over memory for a few elements at a time, and wait for each.
+    """
+    body = nest.body
+    if len(body.reduce) < 2 or not may_be_tiled(nest, program):
+        return None
+    costs = AccessCosts(body, program, _most_often(body, accesses_of(body, program)))
+    inner = min(reversed(body.reduce.vars), key=costs.of)
+    steps, side_by_side = hint(dict(body.reduce.items())[inner]), hint(body.domain.numel)
+    if min([costs.of(v) for v in body.space.vars if v is not inner], default=0) < costs.of(inner):
+        return None
+    is_short = 2 <= steps <= SHORT_LINE and hint(body.reduce.numel) >= LONG_WALK * steps
+    return inner if is_short and side_by_side * steps < POINTS * BUSY_PROGRAMS else None
 
 
 def _most_often(body: Body, accesses: list[BodyAccess]) -> list[BodyAccess]:

@@ -58,6 +58,21 @@ def cooperate(
     return _Cooperating(_in_chunks(nest, r, chunks), program, name, _others(nest, r)).bodies()
 
 
+def columns_first(
+    nest: Nest, program: Program, name: Callable[[], str], short: Symbol
+) -> Renested | None:
+    """The nest with a total for every step of a short inner loop, which are put together then.
+
+    s[g] = sum over c, r of x[r, 16*g + c]        16 elements beside each other, then far away
+    ->   part[g, c] = sum over r of x[r, 16*g + c]          columns, as any others
+         s[g] = sum over c of part[g, c]
+    """
+    if any(at.stmt.op in NEVER_CUT for at in nest.body.walk()):
+        return None
+    others = frozenset(nest.body.reduce.vars) - {short}
+    return _Cooperating(nest, program, name, others).bodies()
+
+
 def shares_out(body: Body, columns: int, wanted: int) -> bool:
     """Whether a reduction can be cut so that `wanted` programs of some columns have work.
 

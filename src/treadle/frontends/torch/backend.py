@@ -14,6 +14,7 @@ from treadle.core.options import Options
 from treadle.core.suggest import suggestion_notes
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture import log
+from treadle.frontends.torch.capture.bias_apart import take_bias_apart
 from treadle.frontends.torch.capture.channels_last import prefer_channels_last
 from treadle.frontends.torch.capture.compile import (
     Saved,
@@ -96,8 +97,10 @@ def _compile(
     example_inputs: Sequence[Any],
 ) -> Callable[..., Any]:
     donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
-    if kind is GraphKind.INFERENCE and settings.options.channels_last:
-        prefer_channels_last(gm)
+    if kind is GraphKind.INFERENCE:  # what is trained is divided, and looked through then
+        take_bias_apart(gm)
+        if settings.options.channels_last:
+            prefer_channels_last(gm)
     compiled = compile_graph(gm, kind, settings, donated, saved)
     entered.note(kind, compiled)
     return compiled

@@ -24,8 +24,9 @@ from treadle.kernel.choose_gpu import (
     choose_gpu_steps,
     keeps_rows,
     programs_of,
+    short_columns,
 )
-from treadle.kernel.cooperate import cooperate
+from treadle.kernel.cooperate import columns_first, cooperate
 from treadle.kernel.fission import fission
 from treadle.kernel.like_choices import LikeChoices
 from treadle.kernel.one_row import as_one_row
@@ -173,6 +174,9 @@ class _Scheduling:
         """A reduction of few results as chunks for many programs, and what puts them together."""
         program = self._known(nest)
         name = partial(self._name, f"{nest.name}_part")
+        columns = self._columns_first(nest, program)
+        if columns is not None:
+            return [part for one in self._parts(nest, columns) for part in self._shared_out(one)]
         programs = programs_of(nest, program)
         # One program has a row that it keeps in no time; columns it would walk step by step.
         _, chosen = choose_gpu_steps(nest, program)
@@ -189,6 +193,19 @@ class _Scheduling:
         if apart is None:
             return [nest]
         return [part for one in self._parts(nest, apart) for part in self._shared_out(one)]
+
+    def _columns_first(self, nest: Nest, program: Program) -> Renested | None:
+        """The nest with a sum for each step of a short loop along memory, if that helps."""
+        if hint(nest.body.reduce.numel) < self.fewest:
+            return None
+        short = short_columns(nest, program)
+        if short is None:
+            return None
+        part = partial(self._name, f"{nest.name}_part")
+        found = columns_first(nest, program, part, short)
+        if found is not None:
+            return found
+        return fission(nest, program, partial(self._name, f"{nest.name}_sum"))
 
     def _parts(self, nest: Nest, made: Renested) -> list[Nest]:
         self.changed = True

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from treadle.codegen.lower import lower
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.capture import regather
+from treadle.frontends.torch.capture.bias_apart import take_bias_apart
 from treadle.frontends.torch.capture.channels_last import prefer_channels_last
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.own_steps import OwnSteps
@@ -63,6 +64,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
+        take_bias_apart(joint)
         if settings.options.channels_last:
             prefer_channels_last(joint)
         keep_places_small(joint)
