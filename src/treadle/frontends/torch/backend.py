@@ -22,6 +22,7 @@ from treadle.frontends.torch.capture.compile import (
     compile_graph,
     not_captured,
 )
+from treadle.frontends.torch.capture.complex_pairs import compute_with_pairs
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
 from treadle.frontends.torch.capture.own_steps import OwnSteps
@@ -98,6 +99,7 @@ def _compile(
 ) -> Callable[..., Any]:
     donated = compat.donated_inputs() if kind is GraphKind.BACKWARD else ()
     if kind is GraphKind.INFERENCE:  # what is trained is divided, and looked through then
+        compute_with_pairs(gm)
         take_bias_apart(gm)
         if settings.options.channels_last:
             prefer_channels_last(gm)

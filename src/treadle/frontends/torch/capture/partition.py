@@ -29,6 +29,7 @@ from treadle.frontends.torch.capture import regather
 from treadle.frontends.torch.capture.bias_apart import take_bias_apart
 from treadle.frontends.torch.capture.channels_last import prefer_channels_last
 from treadle.frontends.torch.capture.compile import Settings, schedule
+from treadle.frontends.torch.capture.complex_pairs import compute_with_pairs
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.pool_places import keep_places_small
@@ -64,6 +65,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         forget_detached(joint)
+        compute_with_pairs(joint)
         take_bias_apart(joint)
         if settings.options.channels_last:
             prefer_channels_last(joint)
