@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from treadle.core.options import Options  # noqa: E402
+from treadle.frontends.torch.backend import compile_with  # noqa: E402
+from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
+
 F = torch.nn.functional
 
 pytestmark = pytest.mark.torch
@@ -109,3 +114,26 @@ def test_the_first_of_several_largest_and_nan_win_in_every_piece() -> None:
     found, at = f(x)
     torch.testing.assert_close(found, wanted, equal_nan=True)
     assert torch.equal(at, places)
+
+
+def test_rows_whose_place_data_decide_are_put_into_others_from_memory() -> None:
+    """The gradient of scores without their last step: a check at every element stops vectors."""
+    built: list[Built] = []
+
+    def loss(scores: Any, bias: Any, classes: Any) -> Any:
+        kept = (scores + bias)[:, :-1].flatten(0, 1)
+        return F.cross_entropy(kept, classes[:, 1:].flatten(), label_smoothing=0.1)
+
+    torch._dynamo.reset()
+    settings = Settings(Options.from_env(), True, report=built.append)
+    backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
+    given = torch.randn(2, 16, 100), torch.zeros(100), torch.randint(0, 100, (2, 16))
+    results = []
+    for form in (loss, torch.compile(loss, backend=backend)):
+        leaves = [x.clone().requires_grad_() for x in given[:2]]
+        results.append(torch.autograd.grad(form(*leaves, given[2]), leaves))
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-7)
+    for op in built[1].scheduled.program.leaves:
+        for at in op.body.walk() if hasattr(op, "body") else ():
+            assert at.stmt.op != "indirect" or not at.depth, f"{op.name} checks at every element"

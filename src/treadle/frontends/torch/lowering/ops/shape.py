@@ -170,6 +170,21 @@ def _literal(value: Any, dtype: Any) -> Any:
     return bool(value) if dtype.text == "bool" else int(value)
 
 
+def _unchecked(c: Node, x: Tensor) -> Tensor:
+    """A value that loads in places may ask for: on a CPU no check of an index stops vectors there.
+
+    A place that data decide is checked once for a row if the whole row is computed, but at every
+    element where only some are. The gradient of a language model's scores, whose last step has
+    no label, is put into zeros in this way.
+    """
+    if c.graph.device != "cpu" or not isinstance(x, Lazy) or x.home is not None:
+        return x
+    scratch = LoopWriter(c.graph.builder.buffers, x.sizes)
+    x.load(scratch, scratch.at)
+    checks = any(s.stmt.op == "indirect" and s.stmt.attr("check") for s in scratch.build().walk())
+    return c.realise(x) if checks else x
+
+
 def replaced(
     c: Node,
     x: Tensor,
@@ -178,6 +193,7 @@ def replaced(
     place: Callable[[Index], Index],
 ) -> Tensor:
     """`x`, but where all tests hold the element of `source` at `place`."""
+    source = _unchecked(c, source)
 
     def inner(k: LoopWriter, at: Index) -> Value:
         mask = inside(k, tests(at))
