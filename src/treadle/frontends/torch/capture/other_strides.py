@@ -100,8 +100,8 @@ class Rewriter:
         except (RuntimeError, ValueError):  # the same refusal, by version of torch
             if node.target not in VIEWS:
                 raise GiveUp(f"{node.name} does not work with other strides") from None
-            made.args = self._restored(node.args)
-            self._noted(node, made)
+            self.new.erase_node(made)  # what it is given instead must stand before it
+            self._noted(node, self._copy(node, self._restored(node.args), kwargs))
 
     def _noted(self, node: Node, made: Node) -> None:
         """Ask torch what the result is now."""
