@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from treadle.frontends.torch.capture.other_strides import GiveUp, Rewriter
+from treadle.frontends.torch.capture.other_strides import GiveUp, GraphWriter
 
 aten = torch.ops.aten
 LAST = torch.channels_last
@@ -38,7 +38,7 @@ def prefer_channels_last(gm: GraphModule) -> int:
     """Rewrite a functional graph for channels last, if it pays; gives how many copies that took."""
     if not _pays(gm.graph):
         return 0
-    rewriter = _Rewriter(gm.graph)
+    rewriter = _ChannelsLast(gm.graph)
     try:
         graph = rewriter.rewritten()
     except GiveUp:
@@ -79,7 +79,7 @@ def _is_plain(value: Any) -> bool:
     return value.layout is torch.strided and all(type(n) is int for n in value.shape)
 
 
-class _Rewriter(Rewriter):
+class _ChannelsLast(GraphWriter):
     """Gives convolutions what they read with the channels last."""
 
     def __init__(self, old: Graph) -> None:

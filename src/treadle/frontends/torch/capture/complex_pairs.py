@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from treadle.frontends.torch.capture.other_strides import GiveUp, Rewriter, same_strides
+from treadle.frontends.torch.capture.other_strides import GiveUp, GraphWriter, same_strides
 
 aten = torch.ops.aten
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -55,7 +55,7 @@ def is_complex(node: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype.is_complex
 
 
-class _Pairs(Rewriter):
+class _Pairs(GraphWriter):
     """Writes pairs where complex numbers were."""
 
     def __init__(self, old: Graph) -> None:

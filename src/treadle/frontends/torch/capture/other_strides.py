@@ -36,7 +36,7 @@ class GiveUp(Exception):  # noqa: N818 - no error: the graph stays as it is
     """The graph has something in it that this does not know."""
 
 
-class Rewriter:
+class GraphWriter:
     """Writes a graph again; what is special about some nodes is for those who derive from it."""
 
     def __init__(self, old: Graph) -> None:
