@@ -67,6 +67,6 @@ def test_numbers_that_depend_on_sizes_are_not_in_the_text() -> None:
     text = host(
         given.CallBack((given.GivenView(0, shape),), (given.AdoptedTensor(2, 3, shape),), 1)
     )
-    assert "LOOK(a[0], 1, n + 77, n + 78, 0, (int32_t)n[79], 0, 0, &given[0]);" in text
+    assert "LOOK(a[0], 1, n + 77, n + 78, 0, (int32_t)n[79], DEVICE, &given[0]);" in text
     assert "if (adopt(n, 1, n + 77, &h[2], &a[3]))" in text
     assert len(NEEDED) + 1 == BACK_AT
