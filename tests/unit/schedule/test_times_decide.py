@@ -118,3 +118,33 @@ def test_why_shows_the_times_compared(tmp_path: Path, capsys: pytest.CaptureFixt
     decided = text.split("decided about the kernels they were in, in order:")[1]
     assert "yes FUS000" in decided
     assert "together_ns=" in decided
+
+
+ROWS_THEN_A_TOTAL = """treadle 1
+program p
+inputs x
+outputs y
+numerics blocked 512, functions 8 ulp, as result, contract, reassociate
+
+buffer x : f32[131072, 32] on cuda:0
+buffer m : f32[131072] on cuda:0
+buffer y : f32[] on cuda:0
+
+loop rows on cuda:0 for i in 131072 reduce r in 32 {
+  %0 = load x[32*i + r]
+  %1 = reduce max %0
+  store m[i] = %1
+}
+loop total on cuda:0 reduce i in 131072 {
+  %0 = load m[i]
+  %1 = reduce sum %0
+  store y[0] = %1
+}
+"""
+
+
+def test_rows_should_not_add_to_one_total_where_numbers_of_rows_can_be_written() -> None:
+    given = parse_program(ROWS_THEN_A_TOTAL)
+    asked = Options()
+    ctx = Ctx(asked, cost_model(given, asked), Journal())
+    assert not any(isinstance(op, Fused) for op in run_pipeline(given, ctx).ops)
