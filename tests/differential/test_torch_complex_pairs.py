@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import treadle  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("error:TOR0")]
 ANGLES = torch.outer(torch.arange(6.0), torch.linspace(0.1, 1, 4))
 TURNS = torch.polar(torch.ones_like(ANGLES), ANGLES)
 
@@ -95,3 +96,63 @@ def test_should_not_touch_what_pairs_cannot_do(f: Any) -> None:
     x = torch.randn(5, 2)
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(f, backend="treadle")(x), f(x))
+
+
+def scaled_by_numbers(x: Any, r: Any) -> Any:
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(((pairs * 2j).sum(1) * (1 - 0.5j)).expand(3, 2, 3, 4) + r * 1j)
+
+
+def test_numbers_whose_conjugate_a_backward_makes() -> None:
+    x, r = torch.randn(2, 6, 3, 8, requires_grad=True), torch.randn(3, 2, 3, 4, requires_grad=True)
+    checked(scaled_by_numbers, x, r)
+    assert called(scaled_by_numbers, x, r) == set()
+
+
+WHOLE, F64 = torch.randint(-3, 3, (5,)), torch.randn((), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[:, 0] * 1j + torch.view_as_complex(x),
+        lambda x: 2j * x[:, 0].double() * torch.view_as_complex(x),
+        lambda x: WHOLE * 1j * torch.view_as_complex(x),
+        lambda x: torch.view_as_complex(x) * F64,
+        lambda x: torch.complex(x, x[:1]) * 2,
+        lambda x: torch.complex(x[0, 0], x) * 2,
+        lambda x: torch.view_as_complex(x[0]).transpose(0, -1) * 2,
+        lambda x: torch.view_as_complex(x[0]).squeeze(0) * 2,
+    ],
+)
+def test_what_else_is_made_of_numbers_and_reals(f: Any) -> None:
+    def shown(x: Any) -> Any:
+        return torch.view_as_real(f(x))
+
+    x = torch.randn(5, 2)
+    torch._dynamo.reset()
+    ours = torch.compile(shown, backend="treadle")(x)
+    assert (ours.dtype, ours.stride()) == (shown(x).dtype, shown(x).stride())
+    torch.testing.assert_close(ours, shown(x))
+    assert called(shown, x) == set()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: torch.view_as_real(torch.view_as_complex(x[0]).sum(0)),
+        lambda x: torch.view_as_real(torch.complex(x.half(), x.half())),
+        lambda x: torch.view_as_real(torch.view_as_complex(x[0]) * x[:, 0].half()).float(),
+        lambda x: torch.view_as_real(
+            torch.cat((torch.empty(0, dtype=torch.complex64), torch.view_as_complex(x)[None]), 1)
+        ),
+    ],
+)
+def test_should_compile_graphs_that_pairs_do_not_fit(
+    f: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a graph that runs operator by operator, nor torch's log of what did not fit."""
+    torch._dynamo.reset()
+    x = torch.randn(5, 2)
+    torch.testing.assert_close(torch.compile(f, backend="treadle")(x), f(x))
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]

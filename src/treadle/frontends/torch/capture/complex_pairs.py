@@ -30,7 +30,7 @@ def compute_with_pairs(gm: GraphModule) -> bool:
         return False
     try:
         graph = _Pairs(gm.graph).rewritten()
-    except (GiveUp, RuntimeError, ValueError):  # what torch says of sizes that do not fit
+    except (GiveUp, RuntimeError, ValueError, IndexError):  # what torch says of wrong sizes
         return False
     graph.eliminate_dead_code()
     graph.lint()
@@ -43,6 +43,8 @@ def _may_be_pairs(graph: Graph) -> bool:
     """Whether there are complex numbers, and nothing is done with them that pairs cannot do."""
     found = [n for n in graph.nodes if is_complex(n)]
     if not any(n.op == "call_function" for n in found):
+        return False
+    if any(n.meta["val"].dtype not in REAL for n in found):
         return False
     made = [n for n in found if n.op != "placeholder"]
     users = {user for n in found for user in n.users}
@@ -61,6 +63,8 @@ class _Pairs(GraphWriter):
     def __init__(self, old: Graph) -> None:
         super().__init__(old)
         self._pair_of: dict[Node, Node] = {}
+        self._number_of: dict[Node, complex] = {}
+        """What nodes stand for that were given a number: conjugates, in the graph of a backward."""
 
     def _is_special(self, node: Node) -> bool:
         if node.op != "call_function":
@@ -68,6 +72,10 @@ class _Pairs(GraphWriter):
         return is_complex(node) or any(map(is_complex, node.all_input_nodes))
 
     def _write(self, node: Node) -> None:
+        if node.target in CONJUGATES and not isinstance(node.args[0], Node):
+            number: Any = node.args[0]
+            self._number_of[node] = complex(number).conjugate()
+            return
         made: Node = PAIRS[node.target](self, node)
         before = node.meta["val"]
         if is_complex(node):
@@ -82,6 +90,8 @@ class _Pairs(GraphWriter):
 
     def pair(self, node: Any) -> Node:
         """The pairs that stand for complex numbers, which may be an argument of the graph."""
+        if not is_complex(node) or node in self._number_of:
+            raise GiveUp(f"{node} is a number, or real")
         if node not in self._pair_of:
             self._pair_of[node] = self.call(node, aten.view_as_real_copy.default, self._of[node])
         return self._pair_of[node]
@@ -89,6 +99,10 @@ class _Pairs(GraphWriter):
     def real(self, value: Any) -> Any:
         """An argument that is no tensor of complex numbers."""
         return self._mapped(value)
+
+    def known(self, value: Any) -> Any:
+        """An argument, or the number it stands for."""
+        return self._number_of.get(value, value) if isinstance(value, Node) else value
 
     def call(self, like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A call for a part of what a node did."""
@@ -119,7 +133,12 @@ def _shown(p: _Pairs, node: Node) -> Node:
 
 
 def _of_parts(p: _Pairs, node: Node) -> Node:
-    return p.stacked(node, *p.real(node.args))
+    parts: list[Node] = list(p.real(node.args))
+    sizes = node.meta["val"].shape
+    for k, part in enumerate(parts):
+        if part.meta["val"].shape != sizes:
+            parts[k] = p.call(node, aten.expand.default, part, list(sizes))
+    return p.stacked(node, *parts)
 
 
 def _polar(p: _Pairs, node: Node) -> Node:
@@ -135,7 +154,7 @@ def _conjugate(p: _Pairs, node: Node) -> Node:
 
 
 def _product(p: _Pairs, node: Node) -> Node:
-    a, b = node.args
+    a, b = map(p.known, node.args)
     if not (is_complex(a) and is_complex(b)):
         return _scaled(p, node)
     (ar, ai), (br, bi) = [p.parts(node, p.pair(x)) for x in (a, b)]
@@ -150,8 +169,8 @@ def _product(p: _Pairs, node: Node) -> Node:
 
 def _scaled(p: _Pairs, node: Node) -> Node:
     """A product or quotient of complex and real numbers."""
-    a, b = node.args
-    if not is_complex(a):
+    a, b = map(p.known, node.args)
+    if not is_complex(a) and not isinstance(b, complex):
         if node.target is not aten.mul.Tensor:
             raise GiveUp(f"{node.name} divides by complex numbers")
         a, b = b, a
@@ -160,7 +179,7 @@ def _scaled(p: _Pairs, node: Node) -> Node:
     if is_complex(b):
         raise GiveUp(f"{node.name} divides by complex numbers")
     factor = p.real(b)
-    if isinstance(factor, Node):
+    if isinstance(factor, Node) and factor.meta["val"].dim():  # without, its type counts for less
         factor = p.call(node, aten.unsqueeze.default, factor, -1)
     return p.call(node, node.target, p.pair(a), factor)
 
@@ -169,6 +188,10 @@ def _turned(p: _Pairs, node: Node, a: Any, b: complex) -> Node:
     """A product with a complex number that is known."""
     if node.target not in (aten.mul.Tensor, aten.mul.Scalar):
         raise GiveUp(f"{node.name} divides by a complex number")
+    if not is_complex(a):
+        x = p.call(node, aten._to_copy.default, p.real(a), dtype=REAL[node.meta["val"].dtype])
+        parts = [p.call(node, aten.mul.Tensor, x, k) for k in (b.real, b.imag)]
+        return p.stacked(node, *parts)
     re, im = p.parts(node, p.pair(a))
 
     def sum_of(x: Node, by: float, y: Node, and_by: float) -> Node:
@@ -214,7 +237,7 @@ def _along(*places: int) -> Callable[[_Pairs, Node], Node]:
 
     def write(p: _Pairs, node: Node) -> Node:
         given: list[Any] = list(p.real(node.args[1:]))
-        dims = _dims(node.args[0]) + (node.target is aten.unsqueeze.default)
+        dims = max(_dims(node.args[0]) + (node.target is aten.unsqueeze.default), 1)
         for k in places:
             if k - 1 < len(given):
                 given[k - 1] %= dims
@@ -234,8 +257,8 @@ def _permuted(p: _Pairs, node: Node) -> Node:
 def _summed(p: _Pairs, node: Node) -> Node:
     over: Any = node.args[1] if len(node.args) > 1 else None
     dims = _dims(node.args[0])
-    if node.kwargs:
-        raise GiveUp(f"{node.name} has arguments by name")
+    if node.kwargs or not dims:
+        raise GiveUp(f"{node.name} has arguments by name, or nothing to sum up")
     along = [d % dims for d in over] if over else list(range(dims))
     return p.call(node, node.target, p.pair(node.args[0]), along, *node.args[2:])
 
@@ -244,6 +267,8 @@ def _joined(p: _Pairs, node: Node) -> Node:
     several: Sequence[Any] = node.args[0]  # type: ignore[assignment]
     if not all(map(is_complex, several)):
         raise GiveUp(f"{node.name} joins real numbers, too")
+    if len({_dims(x) for x in several}) > 1:
+        raise GiveUp(f"{node.name} is given something empty besides")
     along: Any = node.args[1] if len(node.args) > 1 else 0
     return p.call(node, node.target, [p.pair(x) for x in several], along % _dims(several[0]))
 
@@ -252,14 +277,13 @@ def _dims(node: Any) -> int:
     return int(node.meta["val"].dim())
 
 
+CONJUGATES = (aten._conj.default, aten.conj_physical.default, aten._conj_physical.default)
 PAIRS: Mapping[Any, Callable[[_Pairs, Node], Node]] = {
     aten.view_as_complex.default: _seen,
     aten.view_as_real.default: _shown,
     aten.complex.default: _of_parts,
     aten.polar.default: _polar,
-    aten._conj.default: _conjugate,
-    aten.conj_physical.default: _conjugate,
-    aten._conj_physical.default: _conjugate,
+    **dict.fromkeys(CONJUGATES, _conjugate),
     aten.mul.Tensor: _product,
     aten.mul.Scalar: _scaled,
     aten.div.Tensor: _scaled,
