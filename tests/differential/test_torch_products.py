@@ -166,3 +166,13 @@ def test_products_touch_no_more_than_their_matrices(m: int, n: int, k: int, at_e
     fast = compiled(products, host="c")
     for found, wanted in zip(fast(x, w, v, u), products(x, w, v, u), strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+def test_matrices_beyond_the_second_cache_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    monkeypatch.setattr(compat, "second_cache", lambda: 4 * (64 * 48 + 48 * 40 + 64 * 40))
+    assert calls(product, torch.randn(64, 48), torch.randn(48, 40)) == set()
+    assert calls(product, torch.randn(65, 48), torch.randn(48, 40)) == {"aten.mm.default"}
+    assert calls(product, torch.randn(32, 48), torch.randn(48, 400)) == set()

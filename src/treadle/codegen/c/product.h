@@ -4,7 +4,11 @@
    of a is spread over a vector. The compiler's own vectors, as wide as the machine's: 8 rows of 32
    (16 of 16, 16 of 8) with AVX-512, 4 of 16 (8 of 8) with AVX2, 4 of 8 elsewhere. What is left of
    rows and columns is done by smaller tiles; columns that do not fill the smallest are done together
-   with some before them. */
+   with some before them.
+
+   Rows of b lie apart, where nothing but asking brings them near in time: the first tile of a strip
+   asks for rows some steps ahead (`far`). The tiles below read them again, so a strip is done for a
+   piece of the terms at a time, which stays in the first cache. */
 #define TR_INTO static inline __attribute__((always_inline, unused))
 #define TR_APART static __attribute__((noinline, unused))
 #ifdef __AVX512F__
@@ -18,12 +22,14 @@
 #define TR_TALL 4
 #endif
 #define TR_NARROW (TR_WIDE < 8 ? TR_WIDE : 8)
+#define TR_AHEAD 8
+#define TR_PIECE 128
 #define TR_TILE_OF(name, lanes) \
     typedef float tr_p##name __attribute__((vector_size(4 * lanes))); \
     typedef float tr_q##name __attribute__((vector_size(4 * lanes), aligned(4), may_alias)); \
-    TR_INTO void tr_tile_##name(const int rows, const int vectors, int64_t n, const float *a, \
-                                int64_t down, int64_t along, const float *b, int64_t apart, \
-                                float *c, int64_t wide, int more) \
+    TR_INTO void tr_tile_##name(const int rows, const int vectors, const int far, int64_t n, \
+                                const float *a, int64_t down, int64_t along, const float *b, \
+                                int64_t apart, float *c, int64_t wide, int more) \
     { \
         tr_p##name sum[2 * TR_TALL][2], row[2]; \
         _Pragma("GCC unroll 16") for (int i = 0; i < rows; ++i) \
@@ -34,6 +40,9 @@
         const float *from[4]; /* of every fourth row: what lies between is an address's own sum */ \
         _Pragma("GCC unroll 4") for (int i = 0; 4 * i < rows; ++i) from[i] = a + 4 * i * down; \
         for (int64_t r = 0; r < n; ++r, b += apart) { \
+            if (far) \
+                _Pragma("GCC unroll 2") for (int j = 0; j < vectors * lanes; j += 16) \
+                    __builtin_prefetch(b + TR_AHEAD * apart + j); \
             _Pragma("GCC unroll 2") for (int j = 0; j < vectors; ++j) \
                 row[j] = *(const tr_q##name *)(b + j * lanes); \
             _Pragma("GCC unroll 16") for (int i = 0; i < rows; ++i) { \
@@ -56,32 +65,35 @@ TR_TILE_OF(part, TR_NARROW)
                        const float *b, int64_t apart, float *c, int64_t wide, int more) \
     { \
         const int64_t tall = TR_TALL * 2 / vectors; \
+        if (vectors == 2 && apart > 2 * TR_WIDE && rows >= tall) { \
+            tr_tile_##kind(TR_TALL, vectors, 1, n, a, down, along, b, apart, c, wide, more); \
+            rows -= tall, a += tall * down, c += tall * wide; \
+        } \
         for (; rows >= tall; rows -= tall, a += tall * down, c += tall * wide) \
-            tr_tile_##kind(TR_TALL * 2 / vectors, vectors, n, a, down, along, b, apart, c, wide, \
-                           more); \
+            tr_tile_##kind(TR_TALL * 2 / vectors, vectors, 0, n, a, down, along, b, apart, c, \
+                           wide, more); \
         if (TR_TALL * 2 / vectors > 8 && rows >= 8) { \
-            tr_tile_##kind(8, vectors, n, a, down, along, b, apart, c, wide, more); \
+            tr_tile_##kind(8, vectors, 0, n, a, down, along, b, apart, c, wide, more); \
             rows -= 8, a += 8 * down, c += 8 * wide; \
         } \
         if (TR_TALL * 2 / vectors > 4 && rows >= 4) { \
-            tr_tile_##kind(4, vectors, n, a, down, along, b, apart, c, wide, more); \
+            tr_tile_##kind(4, vectors, 0, n, a, down, along, b, apart, c, wide, more); \
             rows -= 4, a += 4 * down, c += 4 * wide; \
         } \
         if (rows >= 2) { \
-            tr_tile_##kind(2, vectors, n, a, down, along, b, apart, c, wide, more); \
+            tr_tile_##kind(2, vectors, 0, n, a, down, along, b, apart, c, wide, more); \
             rows -= 2, a += 2 * down, c += 2 * wide; \
         } \
-        if (rows) tr_tile_##kind(1, vectors, n, a, down, along, b, apart, c, wide, more); \
+        if (rows) tr_tile_##kind(1, vectors, 0, n, a, down, along, b, apart, c, wide, more); \
     }
 TR_STRIP(tr_strip_two, full, 2)
 TR_STRIP(tr_strip_one, full, 1)
 TR_STRIP(tr_strip_part, part, 1)
 
-/* A tile of which `before` more columns lie in front of b, that may be read for nothing; `more` adds
-   to what c holds. */
-TR_APART void tr_product(int64_t rows, int64_t columns, int64_t before, int64_t n, const float *a,
-                         int64_t down, int64_t along, const float *b, int64_t apart, float *c,
-                         int64_t wide, int more)
+/* What tr_product does for one piece of the terms. */
+TR_APART void tr_product_piece(int64_t rows, int64_t columns, int64_t before, int64_t n,
+                               const float *a, int64_t down, int64_t along, const float *b,
+                               int64_t apart, float *c, int64_t wide, int more)
 {
     int64_t j = 0;
     for (; j + 2 * TR_WIDE <= columns; j += 2 * TR_WIDE)
@@ -106,6 +118,21 @@ TR_APART void tr_product(int64_t rows, int64_t columns, int64_t before, int64_t 
             for (int64_t r = 0; r < n; ++r) sum += a[i * down + r * along] * b[r * apart + k];
             c[i * wide + k] = sum;
         }
+}
+
+/* A tile of which `before` more columns lie in front of b, that may be read for nothing; `more` adds
+   to what c holds. */
+TR_APART void tr_product(int64_t rows, int64_t columns, int64_t before, int64_t n, const float *a,
+                         int64_t down, int64_t along, const float *b, int64_t apart, float *c,
+                         int64_t wide, int more)
+{
+    const int64_t piece = rows > TR_TALL ? TR_PIECE : n;
+    int64_t r = 0;
+    do {
+        const int64_t here = n - r < piece ? n - r : piece;
+        tr_product_piece(rows, columns, before, here, a + r * along, down, along, b + r * apart,
+                         apart, c, wide, more || r);
+    } while ((r += piece) < n);
 }
 
 /* A matrix in panels: to[(k / lanes * n + r) * lanes + k % lanes] = from[k * own + r * along],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -205,6 +207,16 @@ def floats_in_a_vector() -> int:
     """How many floats a vector of this machine holds, as torch found out; 0 if it does not say."""
     found: str = torch.backends.cpu.get_cpu_capability()
     return {"2": 8, "512": 16}.get(found.removeprefix("AVX"), 0)
+
+
+@functools.cache
+def second_cache() -> int:
+    """Bytes in the second cache of a core, as Linux says; what most have had for long elsewhere."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
+        return int(text.removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return 1 << 20
 
 
 def not_compiled(function: Any) -> Any:
