@@ -32,9 +32,9 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         """\
 OPT001: unknown option 'chek'
   did you mean: check
-  known options: accounting, autotune, bucket, cache_dir, cache_limit, cc, check, code, comm, \
-cost_file, debug, dump, dump_pass, explain, hardware, host, in_flight, memory_limit, numerics, \
-policy, prefetch, products, record, regather, report, report_times, reuse, seed, split, \
+  known options: accounting, autotune, bucket, cache_dir, cache_limit, cc, channels_last, check, \
+code, comm, cost_file, debug, dump, dump_pass, explain, hardware, host, in_flight, memory_limit, \
+numerics, policy, prefetch, products, record, regather, report, report_times, reuse, seed, split, \
 stop_after, strict, target, tuned, world
   read more: treadle explain OPT001""",
     ),

@@ -2,7 +2,7 @@
 
 A recording is faster, where there is one (`torch_c_replay.py`). This is for runs that none fits:
 memory that lies elsewhere every time, steps that a device does not record, callers who want none.
-Launching a kernel from here takes a quarter of what it takes Python, a library call a third.
+Launching from here takes the host about half of what it takes Python (docs/performance.md).
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ def cat(c: Node, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """
     if is_read_at_its_points(c.node) and _can_be_chosen(tensors, dim):
         return _chosen(c, tensors, dim)
+    return _beside(c, tensors, dim)
+
+
+def _beside(c: Node, tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Tensors written one behind the other, by a loop for each."""
     target = c.buffer()
     whole = in_memory(target)
     pieces = [x for x in tensors if not _is_nothing(x, whole)]
@@ -170,19 +175,18 @@ def _literal(value: Any, dtype: Any) -> Any:
     return bool(value) if dtype.text == "bool" else int(value)
 
 
-def _unchecked(c: Node, x: Tensor) -> Tensor:
-    """A value that loads in places may ask for: on a CPU no check of an index stops vectors there.
+def _checks_places(c: Node, x: Tensor) -> bool:
+    """Whether computing a value on a CPU checks places that data decide.
 
-    A place that data decide is checked once for a row if the whole row is computed, but at every
-    element where only some are. The gradient of a language model's scores, whose last step has
-    no label, is put into zeros in this way.
+    Such a place is checked once for a row where the whole row is computed, but at every element,
+    which stops vectors, where only some are. The gradient of a language model's scores, whose
+    last step has no label, is put into zeros in this way.
     """
     if c.graph.device != "cpu" or not isinstance(x, Lazy) or x.home is not None:
-        return x
+        return False
     scratch = LoopWriter(c.graph.builder.buffers, x.sizes)
     x.load(scratch, scratch.at)
-    checks = any(s.stmt.op == "indirect" and s.stmt.attr("check") for s in scratch.build().walk())
-    return c.realise(x) if checks else x
+    return any(s.stmt.op == "indirect" and s.stmt.attr("check") for s in scratch.build().walk())
 
 
 def replaced(
@@ -193,7 +197,6 @@ def replaced(
     place: Callable[[Index], Index],
 ) -> Tensor:
     """`x`, but where all tests hold the element of `source` at `place`."""
-    source = _unchecked(c, source)
 
     def inner(k: LoopWriter, at: Index) -> Value:
         mask = inside(k, tests(at))
@@ -235,6 +238,8 @@ def slice_scatter(
         return self
     begin = start_of(start, self.sizes[d])
     stop = begin + (src.sizes[d] - 1) * step + 1
+    if step == 1 and _checks_places(c, src):
+        return _beside(c, _with_neighbours(c, self, src, d, begin, stop), d)
 
     def tests(at: Index) -> list[tuple[Expr, str, Expr]]:
         found = [] if begin.value == 0 else [(at[d], "ge", begin)]
@@ -245,6 +250,19 @@ def slice_scatter(
         return (*at[:d], floordiv(at[d] - begin, step), *at[d + 1 :])
 
     return replaced(c, self, src, tests, place)
+
+
+def _with_neighbours(
+    c: Node, x: Tensor, part: Tensor, d: int, begin: Expr, stop: Expr
+) -> list[Tensor]:
+    """What lies before a part of a tensor, the part, and what lies behind it: each has its loop."""
+
+    def rest(start: Expr, end: Expr) -> Tensor:
+        sizes = (*x.sizes[:d], end - start, *x.sizes[d + 1 :])
+        shifted = lambda k, at: x.load(k, (*at[:d], at[d] + start, *at[d + 1 :]))  # noqa: E731
+        return c.lazy(sizes, x.dtype, shifted, [x])
+
+    return [rest(ZERO, begin), part, rest(stop, x.sizes[d])]
 
 
 @lowers("aten.select_scatter.default")
