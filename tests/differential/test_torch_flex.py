@@ -17,15 +17,25 @@ pytestmark = [
 SCRIPT = Path(__file__).with_name("flex_cases.py")
 
 
-def test_functions_masks_and_lengths_give_eagers_results_and_gradients_or_a_reason(
-    tmp_path: Path,
-) -> None:
+def follow(tmp_path: Path, *arguments: str) -> None:
+    """Run the script where Triton interprets; it must find nothing wrong."""
     own = {"TRITON_INTERPRET": "1", "TREADLE_CODE": "triton", "TREADLE_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--fuzz", "6"],
+        [sys.executable, str(SCRIPT), *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **own},
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def test_functions_masks_and_lengths_give_eagers_results_and_gradients_or_a_reason(
+    tmp_path: Path,
+) -> None:
+    follow(tmp_path, "--fuzz", "4", "--share", "0/2")
+
+
+@pytest.mark.exhaustive
+def test_the_others_and_random_ones_do_so_too(tmp_path: Path) -> None:
+    follow(tmp_path, "--fuzz", "20")

@@ -54,18 +54,26 @@ def counts(said: str) -> dict[str, int]:
 def test_functions_graphs_scans_and_operators_without_a_form_give_eagers_results(
     tmp_path: Path,
 ) -> None:
-    found = counts(interpreted(tmp_path, "--operators", "--graphs", "--functions", "20000"))
+    found = counts(interpreted(tmp_path, "--operators", "--graphs", "--functions", "5000"))
     assert found["functions"] >= 10
     assert found["operators"] >= 25
     assert found["graphs"] >= 8
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
+def test_large_graphs_and_functions_at_many_points_give_eagers_results(tmp_path: Path) -> None:
+    found = counts(interpreted(tmp_path, "--large-graphs", "--functions", "40000"))
+    assert found["large"] >= 2
+    assert found["functions"] >= 10
+
+
+@pytest.mark.torch
 def test_random_programs_and_rows_and_columns_in_one_walk_stay_within_their_bounds(
     tmp_path: Path,
 ) -> None:
-    found = counts(interpreted(tmp_path, "--programs", "20", "--seed", "7", "--mixed"))
-    assert found["programs"] >= 15
+    found = counts(interpreted(tmp_path, "--programs", "8", "--seed", "7", "--mixed"))
+    assert found["programs"] >= 5
     assert found["mixed"] >= 4
 
 
@@ -89,6 +97,7 @@ def test_every_schedule_that_a_device_may_pick_stays_within_the_bounds(tmp_path:
 
 
 @pytest.mark.torch
+@pytest.mark.exhaustive
 def test_graphs_for_which_another_schedule_wins_give_eagers_results(tmp_path: Path) -> None:
     found = counts(interpreted(tmp_path, "--graphs", "--no-nests", script=CANDIDATES))
     assert found["graphs"] >= 4

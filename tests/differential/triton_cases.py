@@ -103,7 +103,24 @@ def check_programs(count: int, first: int) -> int:
     return compared
 
 
-def check_graphs() -> int:
+def large_functions() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """What is scheduled otherwise than small things: Triton's interpreter takes long for it."""
+    import torch
+    from torch.nn import functional
+
+    return {
+        "groups with channels last": (
+            lambda t: functional.silu(functional.group_norm(t.permute(0, 3, 1, 2), 4) * 2),
+            (torch.randn(2, 33, 31, 32),),
+        ),
+        "a loss and its gradient": (
+            lambda t: functional.mse_loss(t.view(8, 1031).repeat(1, 32), t.new_ones(8, 32992)),
+            (torch.randn(1031, 8),),
+        ),
+    }
+
+
+def check_graphs(large: bool) -> int:
     """Functions of torch, forward and backward, against eager; gives how many."""
     import torch
     from torch.nn import functional
@@ -123,10 +140,6 @@ def check_graphs() -> int:
             lambda x: functional.cross_entropy(x, torch.arange(33, device=x.device) % 64),
             (x,),
         ),
-        "groups with channels last": (
-            lambda t: functional.silu(functional.group_norm(t.permute(0, 3, 1, 2), 4) * 2),
-            (torch.randn(2, 33, 31, 32),),
-        ),
         "several results": (lambda x: (x.amax(1), x.argmax(1), x.var(1), x.mean()), (x,)),
         "padded": (lambda x: functional.pad(x, (1, 2)), (x,)),
         "upsampled": (
@@ -135,16 +148,13 @@ def check_graphs() -> int:
             ),
             (x,),
         ),
-        "a loss and its gradient": (
-            lambda t: functional.mse_loss(t.view(8, 1031).repeat(1, 32), t.new_ones(8, 32992)),
-            (tall,),
-        ),
         "put together and reduced": (
             lambda x: torch.stack((x, x.exp(), x * 2)).mean(0) + x.view(3, 11, 64).amax(0).sum(0),
             (x,),
         ),
         "a prime number of rows": (lambda t: (t.sum(0), (t * t).amin(0), t.mean()), (tall,)),
     }
+    functions = large_functions() if large else functions
     warnings.filterwarnings("error", message="TOR0")
     for name, (function, given_values) in functions.items():
         for dynamic in (False, True):
@@ -337,8 +347,12 @@ def check_mixed(more: bool) -> int:
 
     # Of many rows several chunks are made; 585 have three each, which two at a time do not divide,
     # and of 2113 one is left over.
-    few = {normed: ((128, 37),), scaled: ((585, 16),), reduced: ((528, 16), (2113, 8))}
-    others = {normed: ((192, 48),), scaled: ((128, 37), (1040, 16)), reduced: ((585, 48),)}
+    few = {normed: ((128, 37),), scaled: ((585, 16),), reduced: ((528, 16),)}
+    others = {
+        normed: ((192, 48),),
+        scaled: ((128, 37), (1040, 16)),
+        reduced: ((585, 48), (2113, 8)),
+    }
     shapes = others if more else few
     for function, given_shapes in shapes.items():
         for rows, columns in given_shapes:
@@ -387,6 +401,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--functions", type=int, default=0)
     parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--large-graphs", action="store_true")
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--more-mixed", action="store_true")
     parser.add_argument("--long-rows", action="store_true")
@@ -406,7 +421,9 @@ def main() -> None:
     if asked.programs:
         print("programs", check_programs(asked.programs, asked.seed))
     if asked.graphs:
-        print("graphs", check_graphs())
+        print("graphs", check_graphs(large=False))
+    if asked.large_graphs:
+        print("large", check_graphs(large=True))
     if asked.mixed:
         print("mixed", check_mixed(more=False))
     if asked.more_mixed:

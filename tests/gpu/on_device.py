@@ -50,7 +50,13 @@ def jobs_of(args: argparse.Namespace) -> Iterator[Job]:
     yield Job(
         "graphs",
         (
-            *(str(HERE / "triton_cases.py"), "--graphs", "--mixed", "--operators"),
+            *(
+                str(HERE / "triton_cases.py"),
+                "--graphs",
+                "--large-graphs",
+                "--mixed",
+                "--operators",
+            ),
             *("--functions", str(1 << 24), "--device", "cuda"),
         ),
     )

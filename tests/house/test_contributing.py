@@ -92,7 +92,7 @@ def scratch(tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_steps_add_a_pass(scratch: Path) -> None:
     found = list(steps("A pass, step by step"))
     assert {step.kind for step in found} == {"python", "diff", "text", "sh"}

@@ -40,6 +40,7 @@ def nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 ALIKE = {
     "qwen3": "llama", "phi": "llama", "opt": "gpt2", "falcon": "bloom", "distilbert": "bert",
     "deit": "vit", "mixtral_loop": "mixtral", "gemma": "llama", "clip": "vit",
+    "bloom": "gpt2", "mixtral": "mixtral_grouped", "whisper_encoder": "t5",
 }  # fmt: skip
 """Models built of what another one has too: for `make exhaustive`."""
 
@@ -76,7 +77,7 @@ def test_other_families_equal_eager(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "vit"])
+@pytest.mark.parametrize("name", ["vit", pytest.param("llama", marks=pytest.mark.exhaustive)])
 def test_other_batch_sizes_need_no_other_program(name: str) -> None:
     model, given = example(name).model.eval(), example(name).inputs
     built: list[Built] = []
@@ -91,7 +92,7 @@ def test_other_batch_sizes_need_no_other_program(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "convnext"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("convnext", marks=pytest.mark.exhaustive)])
 def test_a_training_step_in_bfloat16_is_as_near_as_rounding_allows(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = compare(example(name))
