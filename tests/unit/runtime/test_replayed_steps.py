@@ -80,6 +80,10 @@ class _Recorder:
         return _Frozen(work, memory, copies)
 
 
+FEWEST_STEPS, MOST_STEPS = 8, 80
+"""What is allocated outside of our plans may lie elsewhere for some steps, as the heap is then."""
+
+
 class _CachingTorch:
     """torch with an allocator like that of a GPU: what was freed is given out again, in order."""
 
@@ -387,13 +391,17 @@ def test_parts_of_a_run_are_replayed_one_after_the_other(
     )
     step = torch.compile(lambda x: model(x).square().sum(), backend="treadle")
     weights, x = list(model.parameters()), torch.empty(64, 96)
-    given = [torch.randn(64, 96) * (k + 1) for k in range(8)]
-    expected = [torch.autograd.grad(model(one).square().sum(), weights) for one in given]
-    for one, right in zip(given, expected, strict=True):
-        found = torch.autograd.grad(step(x.copy_(one)), weights)
-        for a, b in zip(found, right, strict=True):
+    one, steps = torch.ones(()), 0
+    for _ in range(MOST_STEPS):
+        given = torch.randn(64, 96)
+        expected = torch.autograd.grad(model(given).square().sum(), weights)
+        found = torch.autograd.grad(step(x.copy_(given)), weights, grad_outputs=one)
+        for a, b in zip(found, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
         del found, a
-    cut = [bound for bound in bounds if len(bound.recorded) > 1]
-    assert cut, "some plan is in parts"
-    assert all(part.replays for bound in cut for part in bound.recorded)
+        steps += 1
+        cut = [bound for bound in bounds if len(bound.recorded) > 1]
+        assert cut, "some plan is in parts"
+        if steps >= FEWEST_STEPS and all(part.replays for bound in cut for part in bound.recorded):
+            return
+    pytest.fail(f"a part was not replayed in {steps} steps")
