@@ -27,6 +27,7 @@ from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
+from treadle.frontends.torch.capture.parts_beside import put_parts_beside
 from treadle.frontends.torch.capture.way_in import Entered, shortened
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import input_names
@@ -101,6 +102,7 @@ def _compile(
     if kind is GraphKind.INFERENCE:  # what is trained is divided, and looked through then
         compute_with_pairs(gm)
         take_bias_apart(gm)
+        put_parts_beside(gm)
         if settings.options.channels_last:
             prefer_channels_last(gm)
     compiled = compile_graph(gm, kind, settings, donated, saved)

@@ -32,6 +32,7 @@ from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.complex_pairs import compute_with_pairs
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
+from treadle.frontends.torch.capture.parts_beside import put_parts_beside
 from treadle.frontends.torch.capture.pool_places import keep_places_small
 from treadle.frontends.torch.capture.same_nodes import merge_same_nodes
 from treadle.frontends.torch.capture.signature import signature_of
@@ -69,6 +70,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
         take_bias_apart(joint)
         if settings.options.channels_last:
             prefer_channels_last(joint)
+        put_parts_beside(joint)
         keep_places_small(joint)
         save_what_was_read(joint)
         repeat_what_needs_nothing(joint)
