@@ -269,6 +269,8 @@ class ScheduledWriter(BodyWriter):
         opening = f"for (int64_t {lane} = 0; {lane} < {count}; ++{lane})"
         block = self.loops.open(opening, a.loop, name)
         block.head.append(f"const int64_t {name} = {name}_b + {lane};")
+        if a.binding is not Binding.VECTOR:
+            self.tiles.ask_ahead(a)
         return self._opened(a)
 
     def _opened(self, a: Axis) -> CodeBlock:

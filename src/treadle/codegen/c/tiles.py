@@ -2,6 +2,10 @@
 
 for (r0_l ...) for (i0_l ...) t3[i0_l * 64 + r0_l] = x[i0 + 1024 * r0];     filled along i0
 ... t3[i0_l * 64 + r0_l] ...                                                  used along r0
+
+Each row of a tile lies in another page, where no processor looks ahead by itself. So while one tile
+is worked on, the rows of the next are asked for, a few with every lane: asked for all at once they
+would wait for each other.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from treadle.codegen.c.types import STORED, loaded
 from treadle.codegen.c.wide_rows import WideRows
 from treadle.index import Expr, coefficient
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding
+from treadle.ir.spec_facts import storage_limit
 from treadle.ir.types import DType
 from treadle.kernel.stages import Step
 
@@ -27,6 +32,8 @@ TURNED = frozenset({DType.F32, DType.I32})
 WIDENED = frozenset({DType.BF16, DType.F16})
 """Types of 16 bits, whose tiles hold 32 for each."""
 ALWAYS = "1"
+ASKED_AHEAD = 1 << 18
+"""Bytes of a storage from which on its tiles are asked for: smaller ones stay in a cache."""
 
 
 class Tiles:
@@ -37,13 +44,45 @@ class Tiles:
         self.axes: tuple[Axis, ...] = tuple([a for a in w.plan.axes if a.part is AxisPart.WITHIN])
 
         self.wide = WideRows(w)
+        self._unasked: list[tuple[str, Expr]] = []
+        """What the next tiles are filled from, until it is asked for."""
 
     def fill(self, steps: Sequence[Step]) -> None:
         """Write the loops that fill the tiles of these statements, where blocks are known."""
+        filled: list[tuple[str, Expr]] = []
         for step in steps:
             is_load = step.number in self.w.plan.staged and step.op == "load"
-            if is_load and not self.wide.has(step):
-                self._fill(step)
+            if is_load and not self.wide.has(step) and self._fill(step):
+                filled.append((step.stmt.buffer, step.stmt.address))
+        self._unasked = [one for one in filled if self._is_worth_asking(one[0])]
+
+    def _is_worth_asking(self, buffer: str) -> bool:
+        """Whether the next tile comes next along the rows, out of a storage that is large."""
+        w = self.w
+        blocks = [a for a in w.plan.axes if a.part is AxisPart.BLOCKS]
+        elements = storage_limit(w.program.by_name[buffer], w.program).value
+        size = w.program.by_name[buffer].dtype.itemsize
+        is_large = elements is None or elements * size >= ASKED_AHEAD
+        return is_large and blocks[-1].loop is self.axes[-1].loop
+
+    def ask_ahead(self, lane: Axis) -> None:
+        """Ask for some rows of the next tiles, at a point of the loop across the present ones."""
+        if not self._unasked or lane.loop is not self.axes[0].loop:
+            return
+        wanted, self._unasked = self._unasked, []
+        w, (across, along) = self.w, self.axes
+        name, extent = w._loop_names[along.loop], w._extents[along.loop]
+        own, rows = f"{w._loop_names[across.loop]}_l", -(-along.size // across.size)
+        after = f"{name}_b + {along.size}"
+        w.loops.innermost.add(f"const int64_t {name}_n = {after} < {extent} ? {after} : 0;")
+        row = f"{name}_t"
+        opening = f"for (int64_t {row} = {rows} * {own}; {row} < {rows} * ({own} + 1); ++{row})"
+        w.loops.open(opening, along.loop, f"({name}_n + {row})")
+        for buffer, e in wanted:
+            text, _ = w.place(e)
+            here = f"{w.frame.pointer(buffer)} + {text} + ({name}_n ? 0 : {across.size})"
+            w.loops.innermost.add(f"__builtin_prefetch({here}, 0, 2);")
+        w.loops.pop()
 
     def widen(self, steps: Sequence[Step], time: int = 0) -> None:
         """Make rows of f16 floats, right before the loop on vectors.
@@ -66,7 +105,8 @@ class Tiles:
         """Whether a kept load was made a whole row when its block began."""
         return self.wide.has(step) and self.wide.is_row(step)
 
-    def _fill(self, step: Step) -> None:
+    def _fill(self, step: Step) -> bool:
+        """Fill the tile of a load; gives whether blocks of it are turned."""
         from dataclasses import replace
 
         w = self.w
@@ -86,7 +126,7 @@ class Tiles:
         can_turn = w.type_of(step.number) in TURNED | WIDENED
         is_whole = self._turn(step.number, name, e) if can_turn else ""
         if is_whole == ALWAYS:
-            return
+            return True
         if is_whole:
             w.loops.open("else")
         for a in order:
@@ -94,6 +134,7 @@ class Tiles:
         text, _ = w.place(e)
         w.loops.innermost.add(f"t{step.number}[{self._at()}] = {w.frame.pointer(name)}[{text}];")
         w.loops.pop(len(order) + bool(is_whole))
+        return bool(is_whole)
 
     def _turn(self, number: int, name: str, e: Expr) -> str:
         """Fill a tile by turning blocks of it; gives the condition, nothing if it cannot be."""
