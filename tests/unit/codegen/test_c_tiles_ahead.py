@@ -1,4 +1,4 @@
-"""Rows of the next tile are asked for while one tile is worked on, out of storages that are large."""
+"""Rows of the next tile are asked for while one tile is worked on, if their storage is large."""
 
 from __future__ import annotations
 
