@@ -57,6 +57,7 @@ FULL = {
     *PLAIN,
     "fast",
     "halves",
+    "whole",
     *[f"{VECTOR}{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"],
     *[f"{VECTOR}{F64}{f}" for f in LIBRARY_F64],
 }

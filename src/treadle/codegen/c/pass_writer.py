@@ -10,7 +10,7 @@ Where partial sums live, `scheduled.py` says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,7 +85,7 @@ class PassWriter:
                 w.tiles.fill(self.one.needed)
             if k == len(self.inner) - 1:
                 w.tiles.widen(self.one.needed, self.one.time)
-            block = w.open_axis(a, self._clauses(k))
+            block = w.open_axis(a, self._combined(k))
             if k == self.last_lane:
                 w._lane_block = block
                 if self.is_inside:
@@ -116,15 +116,12 @@ class PassWriter:
         if self.acting:
             w.finish_later(self.acting, self.wide)
 
-    def _clauses(self, k: int) -> str:
-        """What vectors combine at the end of their loop."""
+    def _combined(self, k: int) -> Mapping[str, str]:
+        """What vectors combine at the end of their loop: states, and by which operator."""
         a = self.inner[k]
         if a.binding is not Binding.VECTOR or not a.reduces:
-            return ""
-        groups: dict[str, list[str]] = {}
-        for s in self.states:
-            groups.setdefault(s.clause, []).append(f"{s.name}_p" if self.has_parts else s.name)
-        return "".join(f" reduction({op}: {', '.join(names)})" for op, names in groups.items())
+            return {}
+        return {f"{s.name}_p" if self.has_parts else s.name: s.clause for s in self.states}
 
     def _declare_wide(self) -> None:
         w = self.w

@@ -25,7 +25,7 @@ chose them. Where partial sums live:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame, Gate
@@ -36,7 +36,14 @@ from treadle.codegen.c.products import ProductTiles
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.scan import carried_type, scan_step
 from treadle.codegen.c.tiles import Tiles
-from treadle.codegen.c.types import converted, held
+from treadle.codegen.c.types import STORED, converted, held
+from treadle.codegen.c.whole_vectors import (
+    WHOLE,
+    VectorLoop,
+    clauses,
+    types_within,
+    write_whole,
+)
 from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
 from treadle.ir.body import COMBINING, Stmt
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
@@ -62,6 +69,7 @@ HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_o
 """Conversions of f16, and their names where every point of a loop on vectors makes them."""
 ROUNDED = re.compile(r"const float (v\d+) = tr_round_f16_on_vectors\((v\d+)\);")
 ENCODED = re.compile(r"\b(tr_encode_f16_on_vectors)\(\((v\d+)\)\)")
+NOTHING: Mapping[str, str] = {}
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
 
@@ -77,8 +85,8 @@ class ScheduledWriter(BodyWriter):
         self._laned: set[str] = set()
         self._lane_block: CodeBlock | None = None
         self._vector_block: CodeBlock | None = None
-        self._on_vectors: list[CodeBlock] = []
-        """All blocks whose lines are carried out at every point of a loop on vectors."""
+        self._on_vectors: list[VectorLoop] = []
+        """All loops on vectors; their lines are carried out at every point."""
         super().__init__(operation, nest.body, frame, top)
         self.tiles = Tiles(self)
         self.product = self._product_tiles()
@@ -181,12 +189,22 @@ class ScheduledWriter(BodyWriter):
             if time in self.nests.passes:
                 self._pass(self.nests.passes[time])
         self._finish_pending()
-        self._convert_halves()
+        self._write_whole()
         self.top.add(*self.after)
+
+    def _write_whole(self) -> None:
+        """Write the loops on vectors on whole ones where that is known how; the others as well."""
+        types = types_within(self.top)
+        for name, pointer in self.frame.buffers.items():
+            types[pointer] = STORED[self.program.by_name[name].dtype]
+        for loop in self._on_vectors:
+            if write_whole(loop, types):
+                self.frame.helpers.add(WHOLE)
+        self._convert_halves()
 
     def _convert_halves(self) -> None:
         """Let the machine's own instructions convert f16, where loops run on vectors."""
-        for block in self._on_vectors:
+        for block in [loop.block for loop in self._on_vectors]:
             found = [x for x in (*block.head, *block.parts) if isinstance(x, str)]
             if not any(map(HALVES.search, found)):
                 continue
@@ -243,17 +261,17 @@ class ScheduledWriter(BodyWriter):
         """Whether a value has its name where no lane is open."""
         return position in self._done or (not self.plan.lanes and position in self._written)
 
-    def open_axis(self, a: Axis, clauses: str = "") -> CodeBlock:
-        """Open a loop inside the innermost one."""
+    def open_axis(self, a: Axis, reductions: Mapping[str, str] = NOTHING) -> CodeBlock:
+        """Open a loop inside the innermost one; on vectors it may combine states by operators."""
         name, extent = self._loop_names[a.loop], self._extents[a.loop]
         if a.binding is Binding.VECTOR:
-            self.loops.innermost.add(f"#pragma omp simd{clauses}")
+            self.loops.innermost.add(f"#pragma omp simd{clauses(reductions)}")
         in_parts = a.binding is Binding.THREADS
         if a.part is AxisPart.WHOLE:
             low, high = ("first", "last") if in_parts else ("0", extent)
             opening = f"for (int64_t {name} = {low}; {name} < {high}; ++{name})"
             self.loops.open(opening, a.loop, name)
-            return self._opened(a)
+            return self._opened(a, reductions)
         if a.part is AxisPart.BLOCKS:
             start = f"{name}_b"
             low = f"first * {a.size}" if in_parts else "0"
@@ -271,13 +289,15 @@ class ScheduledWriter(BodyWriter):
         block.head.append(f"const int64_t {name} = {name}_b + {lane};")
         if a.binding is not Binding.VECTOR:
             self.tiles.ask_ahead(a)
-        return self._opened(a)
+        return self._opened(a, reductions)
 
-    def _opened(self, a: Axis) -> CodeBlock:
+    def _opened(self, a: Axis, reductions: Mapping[str, str]) -> CodeBlock:
         block = self.loops.innermost
         self._vector_block = block if a.binding is Binding.VECTOR else None
         if a.binding is Binding.VECTOR:
-            self._on_vectors.append(block)
+            whole = dict(self.body.space.items())[a.loop].value
+            extent = whole if a.part is AxisPart.WHOLE else a.size if self.divides(a) else None
+            self._on_vectors.append(VectorLoop(self.loops.blocks[-2], block, reductions, extent))
         return block
 
     def divides(self, a: Axis) -> bool:

@@ -76,7 +76,7 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
     if "fast" in helpers:
         texts += [_header("lanes_1"), _header("fast")]
     wanted = sorted(name for name in helpers if name.startswith(VECTOR))
-    if wanted or "halves" in helpers:
+    if wanted or not helpers.isdisjoint(("halves", "whole")):
         names = [name.removeprefix(VECTOR) for name in wanted]
         texts.append(_header("vectors"))
         texts += [_header("halves")] if "halves" in helpers else []
@@ -89,6 +89,7 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
             plain, kind = name.removeprefix(F64), "_F64" if name.startswith(F64) else ""
             count = "_OF_TWO" if plain in OF_TWO else ""
             texts.append(f"TR_LIBRARY_FUNCTION{kind}{count}({plain})")
+        texts += [_header("whole")] if "whole" in helpers else []
     return "\n".join(texts)
 
 

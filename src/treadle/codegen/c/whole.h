@@ -1,0 +1,251 @@
+/* Loops that are written on whole vectors: as wide as the machine has them.
+
+   tr_w holds TR_W floats, a tr_wi says of each whether a condition holds (all bits, or none). Where
+   TR_WHOLE is not defined there are no such loops, and the compiler makes vectors of the plain
+   ones. */
+#if defined(TR_HAS_VECTORS) && defined(__F16C__)
+#define TR_WHOLE 1
+typedef short tr_half8 __attribute__((vector_size(16)));
+typedef char tr_byte16 __attribute__((vector_size(16)));
+#ifdef __AVX512F__
+#define TR_W 16
+#define TR_LANES_OF(f) tr_lanes_16_##f
+typedef tr_f16 tr_w;
+typedef tr_i16 tr_wi;
+typedef tr_u16 tr_wu;
+typedef short tr_wh __attribute__((vector_size(32)));
+#define tr_w_larger tr_larger_16
+#define tr_w_smaller tr_smaller_16
+#define tr_w_all tr_all_16
+#define tr_w_where tr_where_16
+#else
+#define TR_W 8
+#define TR_LANES_OF(f) tr_lanes_8_##f
+typedef tr_f8 tr_w;
+typedef tr_i8 tr_wi;
+typedef tr_u8 tr_wu;
+typedef tr_half8 tr_wh;
+#define tr_w_larger tr_larger_8
+#define tr_w_smaller tr_smaller_8
+#define tr_w_all tr_all_8
+#define tr_w_where tr_where_8
+#endif
+typedef float tr_w_there __attribute__((vector_size(4 * TR_W), aligned(4), may_alias));
+typedef short tr_wh_there __attribute__((vector_size(2 * TR_W), aligned(2), may_alias));
+
+/* ------------------------------------------------------------------ memory */
+
+TR_INSIDE tr_w tr_w_load(const float *p) { return *(const tr_w_there *)p; }
+TR_INSIDE void tr_w_store(float *p, tr_w x) { *(tr_w_there *)p = x; }
+TR_INSIDE tr_wi tr_w_flags(const uint8_t *p)
+{
+#if TR_W == 16
+    tr_byte16 s;
+    __builtin_memcpy(&s, p, sizeof s);
+    return (tr_wi)(__builtin_ia32_pmovzxbd512_mask(s, (tr_i16){0}, -1) != 0);
+#else
+    tr_byte16 s = {0};
+    __builtin_memcpy(&s, p, 8);
+    return (tr_wi)(__builtin_ia32_pmovzxbd256(s) != 0);
+#endif
+}
+TR_INSIDE void tr_w_store_flags(uint8_t *p, tr_wi x)
+{
+#if TR_W == 16
+    const tr_byte16 s = __builtin_ia32_pmovdb512_mask(-x, (tr_byte16){0}, -1);
+    __builtin_memcpy(p, &s, sizeof s);
+#else
+    for (int k = 0; k < TR_W; ++k) p[k] = (uint8_t)-x[k];
+#endif
+}
+
+/* What is left over at the end of a loop: the first n lanes, zeros in the others. */
+TR_INSIDE tr_wi tr_w_first(int n)
+{
+#if TR_W == 16
+    return (tr_wi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < n;
+#else
+    return (tr_wi){0, 1, 2, 3, 4, 5, 6, 7} < n;
+#endif
+}
+TR_INSIDE tr_w tr_w_load_some(int n, const float *p)
+{
+#if TR_W == 16
+    return __builtin_ia32_loadups512_mask(p, (tr_w){0}, (uint16_t)((1u << n) - 1));
+#else
+    return __builtin_ia32_maskloadps256((const tr_w *)p, tr_w_first(n));
+#endif
+}
+TR_INSIDE void tr_w_store_some(int n, float *p, tr_w x)
+{
+#if TR_W == 16
+    __builtin_ia32_storeups512_mask(p, x, (uint16_t)((1u << n) - 1));
+#else
+    __builtin_ia32_maskstoreps256((tr_w *)p, tr_w_first(n), x);
+#endif
+}
+TR_INSIDE tr_wi tr_w_flags_some(int n, const uint8_t *p)
+{
+    uint8_t all[TR_W] = {0};
+    for (int k = 0; k < n; ++k) all[k] = p[k];
+    return tr_w_flags(all);
+}
+TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x)
+{
+    for (int k = 0; k < n; ++k) p[k] = (uint8_t)-x[k];
+}
+
+/* ------------------------------------------------------------------ bf16 and f16 */
+
+/* The bits of bf16 in the upper half of each lane; what is in the lower half says nothing. */
+TR_INSIDE tr_wu tr_w_bits_bf16(tr_w x)
+{
+    const tr_wu u = (tr_wu)x;
+#if TR_W == 16
+    const tr_i16 up = (tr_i16)(u + 0x7fffu), one = (tr_i16){0} + 1;
+    const tr_i16 even = __builtin_ia32_paddd512_mask(
+        up, one, up, __builtin_ia32_ptestmd512((tr_i16)u, one << 16, -1));
+    return (tr_u16)__builtin_ia32_pord512_mask(
+        (tr_i16)u, one << 22, even, __builtin_ia32_cmpps512_mask(x, x, 3, -1, 4));
+#else
+    const tr_wu even = u + 0x7fffu + ((u >> 16) & 1u);
+    return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)(u | 0x00400000u), (tr_w)even);
+#endif
+}
+TR_INSIDE tr_w tr_w_round_bf16(tr_w x) { return (tr_w)(tr_w_bits_bf16(x) & 0xffff0000u); }
+TR_INSIDE tr_w tr_w_load_bf16(const uint16_t *p)
+{
+    const tr_wh s = *(const tr_wh_there *)p;
+#if TR_W == 16
+    return (tr_w)((tr_wu)__builtin_ia32_pmovzxwd512_mask(s, (tr_i16){0}, -1) << 16);
+#else
+    return (tr_w)((tr_wu)__builtin_ia32_pmovzxwd256(s) << 16);
+#endif
+}
+/* Of what is rounded already. */
+TR_INSIDE void tr_w_store_bf16(uint16_t *p, tr_w x)
+{
+#if TR_W == 16
+    *(tr_wh_there *)p = __builtin_ia32_pmovdw512_mask((tr_i16)((tr_wu)x >> 16), (tr_wh){0}, -1);
+#else
+    const tr_wi s = (tr_wi)((tr_wu)x >> 16);
+    typedef long long tr_l4 __attribute__((vector_size(32)));
+    const tr_l4 both = (tr_l4)__builtin_ia32_packusdw256(s, s);
+    const tr_l4 put = __builtin_ia32_permdi256(both, 0x08);
+    __builtin_memcpy(p, &put, 16);
+#endif
+}
+TR_INSIDE tr_w tr_w_load_f16(const uint16_t *p)
+{
+#if TR_W == 16
+    return __builtin_ia32_vcvtph2ps512_mask(*(const tr_wh_there *)p, (tr_w){0}, -1, 4);
+#else
+    return __builtin_ia32_vcvtph2ps256(*(const tr_wh_there *)p);
+#endif
+}
+/* Rounds, once. */
+TR_INSIDE void tr_w_store_f16(uint16_t *p, tr_w x)
+{
+#if TR_W == 16
+    *(tr_wh_there *)p = __builtin_ia32_vcvtps2ph512_mask(x, 0, (tr_wh){0}, -1);
+#else
+    *(tr_wh_there *)p = __builtin_ia32_vcvtps2ph256(x, 0);
+#endif
+}
+TR_INSIDE tr_w tr_w_round_f16(tr_w x)
+{
+#if TR_W == 16
+    const tr_wh s = __builtin_ia32_vcvtps2ph512_mask(x, 0, (tr_wh){0}, -1);
+    return __builtin_ia32_vcvtph2ps512_mask(s, (tr_w){0}, -1, 4);
+#else
+    return __builtin_ia32_vcvtph2ps256(__builtin_ia32_vcvtps2ph256(x, 0));
+#endif
+}
+
+TR_INSIDE tr_wh tr_w_halves_some(int n, const uint16_t *p)
+{
+#if TR_W == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
+    return __builtin_ia32_loaddquhi256_mask((const short *)p, (tr_wh){0}, (uint16_t)((1u << n) - 1));
+#else
+    tr_wh s = {0};
+    for (int k = 0; k < n; ++k) s[k] = (short)p[k];
+    return s;
+#endif
+}
+TR_INSIDE void tr_w_put_halves_some(int n, uint16_t *p, tr_wh s)
+{
+#if TR_W == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
+    __builtin_ia32_storedquhi256_mask((short *)p, s, (uint16_t)((1u << n) - 1));
+#else
+    for (int k = 0; k < n; ++k) p[k] = (uint16_t)s[k];
+#endif
+}
+#define TR_W_SOME(kind) \
+    TR_INSIDE tr_w tr_w_load_##kind##_some(int n, const uint16_t *p) \
+    { \
+        const tr_wh s = tr_w_halves_some(n, p); \
+        return tr_w_load_##kind((const uint16_t *)&s); \
+    } \
+    TR_INSIDE void tr_w_store_##kind##_some(int n, uint16_t *p, tr_w x) \
+    { \
+        tr_wh s; \
+        tr_w_store_##kind((uint16_t *)&s, x); \
+        tr_w_put_halves_some(n, p, s); \
+    }
+TR_W_SOME(bf16)
+TR_W_SOME(f16)
+
+/* ------------------------------------------------------------------ one by one */
+
+TR_INSIDE tr_wi tr_w_is(uint8_t c) { return (tr_wi){0} - (c != 0); }
+TR_INSIDE tr_w tr_w_abs(tr_w x) { return (tr_w)((tr_wu)x & 0x7fffffffu); }
+TR_INSIDE tr_w tr_w_maximum(tr_w a, tr_w b) { return tr_w_where((a > b) | (a != a), a, b); }
+TR_INSIDE tr_w tr_w_minimum(tr_w a, tr_w b) { return tr_w_where((a < b) | (a != a), a, b); }
+TR_INSIDE tr_w tr_w_sqrt(tr_w x)
+{
+#if TR_W == 16
+    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#else
+    return __builtin_ia32_sqrtps256(x);
+#endif
+}
+
+/* ------------------------------------------------------------------ all together */
+
+TR_INSIDE tr_f4 tr_w_quarter(tr_w x, int k)
+{
+    tr_f4 y;
+    __builtin_memcpy(&y, (const char *)&x + 16 * k, 16);
+    return y;
+}
+#define TR_W_TOGETHER(name, two) \
+    TR_INSIDE float name(tr_w x) \
+    { \
+        tr_f4 a = tr_w_quarter(x, 0), b = tr_w_quarter(x, 1); \
+        a = two(a, b); \
+        if (TR_W == 16) { \
+            const tr_f4 c = tr_w_quarter(x, TR_W / 8), d = tr_w_quarter(x, TR_W / 4 - 1); \
+            b = two(c, d); \
+            a = two(a, b); \
+        } \
+        b = __builtin_shuffle(a, (tr_i4){2, 3, 0, 1}); \
+        a = two(a, b); \
+        b = __builtin_shuffle(a, (tr_i4){1, 0, 3, 2}); \
+        a = two(a, b); \
+        return a[0]; \
+    }
+#define TR_PLUS(a, b) ((a) + (b))
+#define TR_TIMES(a, b) ((a) * (b))
+TR_W_TOGETHER(tr_w_sum, TR_PLUS)
+TR_W_TOGETHER(tr_w_product, TR_TIMES)
+TR_W_TOGETHER(tr_w_most, tr_larger_4)
+TR_W_TOGETHER(tr_w_least, tr_smaller_4)
+TR_INSIDE int32_t tr_w_any(tr_wi x)
+{
+#if TR_W == 16
+    return __builtin_ia32_ptestmd512(x, x, -1) != 0;
+#else
+    return __builtin_ia32_movmskps256((tr_w)x) != 0;
+#endif
+}
+#endif

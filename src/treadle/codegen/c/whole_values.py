@@ -1,0 +1,285 @@
+"""What the values of a loop are on whole vectors: floats side by side, conditions, or one for all.
+
+v1 * v3                   ->  v1 * v3                    a vector times a vector, or a number
+tr_vector_exp(v2)         ->  TR_LANES_OF(exp)(v2)
+p0[(768 * i0 + r0)]       ->  tr_w_load(p0 + (768 * i0 + r0))     side by side along r0
+(uint8_t)(v1 < v2)        ->  (v1 < v2)                  a condition for each lane
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from treadle.codegen.c.fast_ops import FAST, VECTOR
+from treadle.codegen.c.lines import (
+    Binary,
+    Call,
+    Cast,
+    Choice,
+    Element,
+    Name,
+    Number,
+    Tree,
+    Unary,
+)
+
+
+class Kind(Enum):
+    """How many values there are, and of what."""
+
+    VECTOR = "floats side by side"
+    FLAGS = "conditions side by side"
+    BYTES = "bytes side by side, of which only zero or not is asked"
+    FLOAT = "one float for all"
+    FLAG = "one condition for all"
+    NUMBER = "a literal, or an infinity"
+
+
+SIDE_BY_SIDE = frozenset({Kind.VECTOR, Kind.FLAGS, Kind.BYTES})
+KIND_OF: Mapping[str, Kind] = {"float": Kind.FLOAT, "uint8_t": Kind.FLAG}
+"""Variables that stand outside of the loop, by their C type."""
+LIMITS = frozenset({"INFINITY", "NAN"})
+COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
+LOGIC = {"&&": "&", "||": "|", "&": "&", "|": "|"}
+NAME = re.compile(r"[va]\d+\w*")
+"""What holds a float, if it is a number at all."""
+HERE = "@"
+"""Behind the name of what loads or stores: all lanes, or those that are left (`for_rest`)."""
+PLAIN = {
+    "fabsf": "tr_w_abs",
+    "sqrtf": "tr_w_sqrt",
+    "tr_maximum_f32": "tr_w_maximum",
+    "tr_minimum_f32": "tr_w_minimum",
+    "tr_round_bf16": "tr_w_round_bf16",
+    "tr_round_f16": "tr_w_round_f16",
+}
+"""Functions of floats -> their form on vectors."""
+DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
+
+
+class UnwritableError(Exception):
+    """There is no form on whole vectors."""
+
+
+def _as_float(text: str) -> str:
+    return text if text.startswith("((float)") or NAME.fullmatch(text) else f"((float){text})"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What an expression is on whole vectors."""
+
+    kind: Kind
+    text: str
+
+    @property
+    def vector(self) -> str:
+        """As floats side by side."""
+        if self.kind is Kind.VECTOR:
+            return self.text
+        if self.kind in (Kind.FLOAT, Kind.NUMBER):
+            return f"tr_w_all({self.text})"
+        raise UnwritableError(self.text)
+
+    @property
+    def flags(self) -> str:
+        """As conditions side by side."""
+        if self.kind is Kind.FLAGS:
+            return self.text
+        if self.kind is Kind.FLAG:
+            return f"tr_w_is({self.text})"
+        raise UnwritableError(self.text)
+
+    @property
+    def operand(self) -> str:
+        """As an operand beside a vector: a number stands for all."""
+        if self.kind is Kind.VECTOR:
+            return self.text
+        if self.kind in (Kind.FLOAT, Kind.NUMBER):
+            return _as_float(self.text)
+        raise UnwritableError(self.text)
+
+
+class Values:
+    """The values of one loop, as its lines are read one after the other."""
+
+    def __init__(self, types: Mapping[str, str], variable: str) -> None:
+        self.types = types
+        """The C types of what stands outside: variables, and elements of what pointers lead to."""
+        self.known: dict[str, Kind] = {}
+        """Values of this loop."""
+        self.steps: dict[str, int | None] = {variable: 1}
+        """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
+
+    # -- whole numbers ---------------------------------------------------------------------
+    def step(self, e: Tree) -> int | None:
+        """By how much a whole number grows from point to point; None if that cannot be said."""
+        match e:
+            case Number():
+                return 0
+            case Name(text):
+                return None if text in self.known else self.steps.get(text, 0)
+            case Cast(to, value) if to in ("int64_t", "int32_t"):
+                return self.step(value)
+            case Unary("-", value):
+                own = self.step(value)
+                return None if own is None else -own
+            case Binary(op, left, right):
+                return self._step_of_two(op, self.step(left), self.step(right), e)
+            case Element(_, index, _):
+                return 0 if self.step(index) == 0 else None
+            case Call(_, args):
+                return 0 if all(self.step(a) == 0 for a in args) else None
+            case Choice(a, b, c):
+                return 0 if all(self.step(x) == 0 for x in (a, b, c)) else None
+            case _:
+                return None
+
+    def _step_of_two(self, op: str, a: int | None, b: int | None, e: Binary) -> int | None:
+        if a is None or b is None:
+            return None
+        if a == b == 0:
+            return 0
+        if op in "+-":
+            return a + b if op == "+" else a - b
+        factor = e.left if a == 0 else e.right
+        if op == "*" and 0 in (a, b) and isinstance(factor, Number) and factor.text.isdigit():
+            return (a + b) * int(factor.text)
+        return None
+
+    def touches_vectors(self, e: Tree) -> bool:
+        """Whether a value of this loop that lies side by side is part of an expression."""
+        match e:
+            case Name(text):
+                return self.known.get(text) in SIDE_BY_SIDE
+            case Number():
+                return False
+            case Element(_, index, _):
+                return self.touches_vectors(index)
+            case Call(_, args):
+                return any(map(self.touches_vectors, args))
+            case Cast(_, value) | Unary(_, value):
+                return self.touches_vectors(value)
+            case Binary(_, left, right):
+                return self.touches_vectors(left) or self.touches_vectors(right)
+            case Choice(a, b, c):
+                return any(map(self.touches_vectors, (a, b, c)))
+
+    # -- floats and conditions -------------------------------------------------------------
+    def value(self, e: Tree) -> Value:
+        """An expression on whole vectors; raises UnwritableError if it has no such form."""
+        match e:
+            case Number(text):
+                return Value(Kind.NUMBER, text)
+            case Name(text):
+                return self._name(text)
+            case Element():
+                return self._element(e)
+            case Cast(to, inner):
+                return self._cast(to, self.value(inner))
+            case Unary(op, inner):
+                return self._unary(op, self.value(inner))
+            case Binary(op, left, right):
+                return self._binary(op, self.value(left), self.value(right))
+            case Choice(a, b, c):
+                return self._choice(self.value(a), self.value(b), self.value(c))
+            case Call(function, args):
+                return self._call(function, args)
+
+    def _name(self, text: str) -> Value:
+        if text in LIMITS:
+            return Value(Kind.NUMBER, text)
+        kind = self.known.get(text) or KIND_OF.get(self.types.get(text, ""))
+        if kind is None or text in self.steps:
+            raise UnwritableError(text)
+        return Value(kind, text)
+
+    def _element(self, e: Element) -> Value:
+        kind, step = self.types.get(e.base), self.step(e.index)
+        if step not in (0, 1) or kind not in ("float", "uint8_t"):
+            raise UnwritableError(e.text)
+        if step == 0:
+            return Value(KIND_OF[kind], f"{e.base}[{e.text}]")
+        if kind == "float":
+            return Value(Kind.VECTOR, f"tr_w_load{HERE}({e.base} + {e.text})")
+        return Value(Kind.BYTES, f"tr_w_flags{HERE}({e.base} + {e.text})")
+
+    def _cast(self, to: str, value: Value) -> Value:
+        is_one = value.kind in (Kind.FLOAT, Kind.NUMBER)
+        if to == "float" and (value.kind is Kind.VECTOR or is_one):
+            return Value(Kind.FLOAT, _as_float(value.text)) if is_one else value
+        if to == "float" and value.kind is Kind.FLAGS:
+            return Value(Kind.VECTOR, f"tr_w_where({value.text}, tr_w_all(1.0f), tr_w_all(0.0f))")
+        if to == "double" and value.kind is Kind.NUMBER:
+            return Value(Kind.NUMBER, f"((double){value.text})")
+        if to == "uint8_t" and value.kind in (Kind.FLAGS, Kind.FLAG):
+            return value
+        raise UnwritableError(f"({to}){value.text}")
+
+    def _unary(self, op: str, value: Value) -> Value:
+        if op == "-" and value.kind in (Kind.VECTOR, Kind.FLOAT, Kind.NUMBER):
+            return Value(value.kind, f"(-{value.text})")
+        if op == "!" and value.kind is Kind.FLAGS:
+            return Value(Kind.FLAGS, f"(~{value.text})")
+        if op == "!" and value.kind is Kind.FLAG:
+            return Value(Kind.FLAG, f"(!{value.text})")
+        raise UnwritableError(f"{op}{value.text}")
+
+    def _binary(self, op: str, a: Value, b: Value) -> Value:
+        if op in LOGIC:
+            return self._logic(op, a, b)
+        if op in ("==", "!=") and b.text == "0" and a.kind in (Kind.FLAGS, Kind.BYTES, Kind.FLAG):
+            found = Value(Kind.FLAG if a.kind is Kind.FLAG else Kind.FLAGS, a.text)
+            return found if op == "!=" else self._unary("!", found)
+        if Kind.VECTOR not in (a.kind, b.kind):
+            known = {Kind.FLOAT, Kind.NUMBER}
+            if not {a.kind, b.kind} <= known:
+                raise UnwritableError(op)
+            kind = Kind.FLAG if op in COMPARISONS else Kind.FLOAT
+            return Value(kind, f"({a.text} {op} {b.text})")
+        if op in COMPARISONS:
+            return Value(Kind.FLAGS, f"(tr_wi)({a.operand} {op} {b.operand})")
+        if op in "+-*/":
+            return Value(Kind.VECTOR, f"({a.operand} {op} {b.operand})")
+        raise UnwritableError(op)
+
+    def _logic(self, op: str, a: Value, b: Value) -> Value:
+        if a.kind is b.kind is Kind.FLAG:
+            return Value(Kind.FLAG, f"({a.text} {op} {b.text})")
+        return Value(Kind.FLAGS, f"({a.flags} {LOGIC[op]} {b.flags})")
+
+    def _choice(self, condition: Value, one: Value, other: Value) -> Value:
+        if condition.kind is Kind.FLAGS:
+            return Value(Kind.VECTOR, f"tr_w_where({condition.text}, {one.vector}, {other.vector})")
+        if condition.kind is not Kind.FLAG:
+            raise UnwritableError(condition.text)
+        if Kind.VECTOR in (one.kind, other.kind):
+            return Value(Kind.VECTOR, f"({condition.text} ? {one.vector} : {other.vector})")
+        return Value(Kind.FLOAT, f"({condition.text} ? {one.operand} : {other.operand})")
+
+    def _call(self, function: str, args: tuple[Tree, ...]) -> Value:
+        if function in DECODED:
+            return self._decoded(function, args[0])
+        given = [self.value(a) for a in args]
+        if function == "tr_chosen_f32":
+            return self._choice(*given)
+        own = function.removeprefix(f"tr_{VECTOR}")
+        if not (own in FAST and own != function) and function not in PLAIN:
+            raise UnwritableError(function)
+        if all(v.kind in (Kind.FLOAT, Kind.NUMBER) for v in given):
+            return Value(Kind.FLOAT, f"{function}({', '.join(v.text for v in given)})")
+        name = PLAIN.get(function) or f"TR_LANES_OF({own})"
+        return Value(Kind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
+
+    def _decoded(self, function: str, e: Tree) -> Value:
+        if not isinstance(e, Element) or self.types.get(e.base) != "uint16_t":
+            raise UnwritableError(function)
+        step = self.step(e.index)
+        if step == 0:
+            return Value(Kind.FLOAT, f"{function}({e.base}[{e.text}])")
+        if step != 1:
+            raise UnwritableError(e.text)
+        return Value(Kind.VECTOR, f"{DECODED[function]}{HERE}({e.base} + {e.text})")

@@ -1,0 +1,287 @@
+"""Loops on vectors, written on whole vectors.
+
+    #pragma omp simd reduction(+: a4)           for (; r0_v + 2 * TR_W <= n1; r0_v += 2 * TR_W) {
+    for (int64_t r0 = 0; r0 < n1; ++r0) {           for (int k = 0; k < 2; ++k) {
+        const float v0 = p0[(768 * i0 + r0)];           const int64_t r0 = r0_v + k * TR_W;
+        a4 += v0;                               ->      const tr_w v0 = tr_w_load(p0 + (...));
+    }                                                   a4_w[k] = v0 + a4_w[k];
+                                                    }
+                                                }
+                                                a4 += tr_w_sum(a4_w[0] + a4_w[1]);
+
+A compiler that makes vectors of a plain loop keeps one partial sum, so that every addition waits
+for the one before; it calls functions, before which all vectors go to memory; and it converts
+16-bit floats by detours. Here each of these is said. What is left over at the end is one more
+vector, of which some lanes count nothing.
+
+What a loop does was decided before and stands in its lines, which are read again (`lines`) and
+written with vectors for floats (`whole_values`). A loop with anything else in it stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from treadle.codegen.c.block import CodeBlock
+from treadle.codegen.c.fast_ops import VECTOR
+from treadle.codegen.c.lines import (
+    Assigned,
+    Binary,
+    Call,
+    Choice,
+    Declared,
+    Element,
+    Name,
+    Tree,
+    read_line,
+)
+from treadle.codegen.c.whole_values import HERE, Kind, UnwritableError, Value, Values
+
+OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
+WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16)\(")
+"""What makes a loop faster this way, besides reductions."""
+DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
+SCRATCH = re.compile(r"\b(\w+) = \((\w+) \*\)tr_scratch\(")
+WHOLE = "whole"
+"""The helper that whole.h is."""
+WIDEST = 16
+"""The floats of the widest vector there is."""
+PART = "#"
+"""Which of the partial sums a line is about."""
+MOST_PARTS, FEWER_PARTS = 4, 2
+"""Partial sums side by side, so that none waits for the one before it; fewer with functions."""
+CALLS = re.compile(rf"\btr_{VECTOR}")
+START = {"+": "0.0f", "*": "1.0f", "max": "-INFINITY", "min": "INFINITY"}
+TOGETHER = {
+    "+": "{0} += tr_w_sum({1});",
+    "*": "{0} *= tr_w_product({1});",
+    "max": "{{ const float m = tr_w_most({1}); {0} = m > {0} ? m : {0}; }}",
+    "min": "{{ const float m = tr_w_least({1}); {0} = m < {0} ? m : {0}; }}",
+    "|": "{0} |= tr_w_any({1});",
+}
+"""How the parts of a vector flow into the state of the loop."""
+TWO = {
+    "+": "{0} + {1}",
+    "*": "{0} * {1}",
+    "max": "tr_w_larger({0}, {1})",
+    "min": "tr_w_smaller({0}, {1})",
+    "|": "{0} | {1}",
+}
+"""Two vectors of parts as one."""
+ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
+
+
+@dataclass(frozen=True)
+class VectorLoop:
+    """A loop on vectors: where it stands, and what it combines."""
+
+    parent: CodeBlock
+    block: CodeBlock
+    reductions: Mapping[str, str]
+    """State -> the operator that combines its parts, as OpenMP calls it."""
+    extent: int | None
+    """How often it runs, where that is known."""
+
+
+def clauses(reductions: Mapping[str, str]) -> str:
+    """What a loop combines, as OpenMP says it."""
+    groups: dict[str, list[str]] = {}
+    for state, op in reductions.items():
+        groups.setdefault(op, []).append(state)
+    return "".join(f" reduction({op}: {', '.join(names)})" for op, names in groups.items())
+
+
+def types_within(top: CodeBlock) -> dict[str, str]:
+    """The C types of all that is declared in a block and the blocks inside of it."""
+    found: dict[str, str] = {}
+    for line in top.lines():
+        found.update({name: kind for kind, name in DECLARED.findall(line)})
+        found.update(dict(SCRATCH.findall(line)))
+    return found
+
+
+def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
+    """Write a loop on whole vectors where it stands; whether it can be, and gains by it."""
+    lines = [*loop.block.head, *loop.block.parts]
+    texts = [line for line in lines if isinstance(line, str)]
+    opening = OPENING.fullmatch(loop.block.opening)
+    if opening is None or len(texts) < len(lines):
+        return False
+    if not loop.reductions and not any(map(WORTH.search, texts)):
+        return False
+    try:
+        written = _Writer(loop, types, *opening.groups())
+        written.read(texts)
+    except UnwritableError:
+        return False
+    written.replace()
+    return True
+
+
+class _Writer:
+    """One loop, written again."""
+
+    def __init__(
+        self, loop: VectorLoop, types: Mapping[str, str], variable: str, extent: str
+    ) -> None:
+        self.loop, self.variable, self.extent = loop, variable, extent
+        self.at = f"{variable}_v"
+        self.values = Values(types, variable)
+        self.exact: dict[str, str] = {}
+        """Values that were rounded to f16 -> what they were before."""
+        for state, op in loop.reductions.items():
+            kind = "int32_t" if op == "|" else "float"
+            if op not in TOGETHER or types.get(state) != kind:
+                raise UnwritableError(state)
+        self.body: list[tuple[str, str]] = []
+        """Each line for all lanes, and for those that are left; see PART and HERE."""
+        self.parts = 1
+
+    # -- lines -----------------------------------------------------------------------------
+    def read(self, texts: Sequence[str]) -> None:
+        """Read the lines of the plain loop; raises if one has no form."""
+        for text in texts:
+            line = self._line(text)
+            self.body.append(line if isinstance(line, tuple) else (line, line))
+        most = MOST_PARTS if self.loop.reductions else 1
+        if any(map(CALLS.search, texts)):
+            most = min(most, FEWER_PARTS)
+        while self.loop.extent is not None and most * WIDEST > max(self.loop.extent, WIDEST):
+            most //= 2
+        self.parts = most
+
+    def _line(self, text: str) -> str | tuple[str, str]:
+        line = read_line(text)
+        match line:
+            case Declared(ctype, name, value) if ctype in ("int64_t", "int32_t"):
+                self.values.steps[name] = self.values.step(value)
+                if self.values.touches_vectors(value):
+                    raise UnwritableError(text)
+                return text
+            case Declared("float" | "uint8_t" as ctype, name, value):
+                return self._declared(ctype, name, self.values.value(value), value)
+            case Assigned(Name(state), op, value) if state in self.loop.reductions:
+                return self._combined(state, op, value)
+            case Assigned(Element() as element, op, value):
+                return self._stored(element, op, value)
+        raise UnwritableError(text)
+
+    def _declared(self, ctype: str, name: str, value: Value, tree: Tree) -> str:
+        is_flag = value.kind in (Kind.FLAGS, Kind.FLAG)
+        if is_flag != (ctype == "uint8_t") or value.kind is Kind.BYTES:
+            raise UnwritableError(name)
+        if isinstance(tree, Call) and tree.function == "tr_round_f16":
+            self.exact[name] = self.values.value(tree.args[0]).vector
+        known = Kind.FLOAT if value.kind is Kind.NUMBER else value.kind
+        self.values.known[name] = known
+        types = {Kind.VECTOR: "tr_w", Kind.FLAGS: "tr_wi", Kind.FLAG: "uint8_t"}
+        return f"const {types.get(known, 'float')} {name} = {value.text};"
+
+    def _combined(self, state: str, op: str, value: Tree) -> tuple[str, str]:
+        """What flows into a partial sum at each step; lanes that do not count keep theirs."""
+        clause, part = self.loop.reductions[state], f"{state}_w{PART}"
+        found = self.values.value(self._flowing(state, clause, op, value))
+        if clause == "|":
+            return f"{part} |= {found.flags};", f"{part} |= {found.flags} & {self.mask};"
+        new = TWO[clause].format(found.vector, part)
+        return f"{part} = {new};", f"{part} = tr_w_where({self.mask}, {new}, {part});"
+
+    def _flowing(self, state: str, clause: str, op: str, value: Tree) -> Tree:
+        """What is added, multiplied or compared with a state."""
+        match value:
+            case Choice(Binary(sign, one, Name(other)), again, Name(otherwise)) if op == "=":
+                is_same = other == otherwise == state and one == again
+                if is_same and sign == {"max": ">", "min": "<"}.get(clause):
+                    return one
+        if op != f"{clause}=":
+            raise UnwritableError(state)
+        return value
+
+    def _stored(self, to: Element, op: str, value: Tree) -> str:
+        """A store, or what is added to what is there."""
+        kind, place = self.values.types.get(to.base), f"{to.base} + {to.text}"
+        if self.values.step(to.index) != 1 or op not in ("=", "+="):
+            raise UnwritableError(to.text)
+        if kind == "uint16_t" and op == "=" and isinstance(value, Call):
+            return self._encoded(place, value)
+        found = self.values.value(value)
+        if kind == "uint8_t" and op == "=":
+            return f"tr_w_store_flags{HERE}({place}, {found.flags});"
+        if kind != "float":
+            raise UnwritableError(to.text)
+        before = f"tr_w_load{HERE}({place}) + " if op == "+=" else ""
+        return f"tr_w_store{HERE}({place}, {before}{found.vector});"
+
+    def _encoded(self, place: str, value: Call) -> str:
+        if value.function not in ENCODED:
+            raise UnwritableError(value.function)
+        (given,) = value.args
+        text = self.values.value(given).vector
+        if value.function == "tr_encode_f16" and isinstance(given, Name):
+            text = self.exact.get(given.text, text)  # to store rounds
+        return f"{ENCODED[value.function]}{HERE}({place}, {text});"
+
+    # -- the loop --------------------------------------------------------------------------
+    def replace(self) -> None:
+        """Put the loop on whole vectors beside the plain one, for machines that have them."""
+        parent, block, extent = self.loop.parent, self.loop.block, self.loop.extent
+        where = next(k for k, part in enumerate(parent.parts) if part is block)
+        whole = CodeBlock("/* on whole vectors */")
+        whole.add(f"int64_t {self.at} = 0;", *self._starts())
+        if extent is None or extent >= WIDEST // 2 * self.parts:
+            self._loop(whole)
+        if extent is None or extent % (WIDEST * self.parts):
+            self._rest(whole, is_whole=extent is not None and extent % WIDEST == 0)
+        whole.add(*self._joined())
+        plain = parent.parts[where - 1 : where + 1]
+        parent.parts[where - 1 : where + 1] = ["#ifdef TR_WHOLE", whole, "#else", *plain, "#endif"]
+
+    @property
+    def mask(self) -> str:
+        """Which lanes are left over at the end."""
+        return f"{self.variable}_m"
+
+    def _starts(self) -> list[str]:
+        found = []
+        for state, op in self.loop.reductions.items():
+            kind, start = ("tr_wi", "{0}") if op == "|" else ("tr_w", f"tr_w_all({START[op]})")
+            values = start if op == "|" else f"{{[0 ... {self.parts - 1}] = {start}}}"
+            found.append(f"{kind} {state}_w[{self.parts}] = {values};")
+        return found
+
+    def _loop(self, into: CodeBlock) -> None:
+        """As many vectors at once as there are partial sums."""
+        stride = f"{self.parts} * TR_W" if self.parts > 1 else "TR_W"
+        point = into.open(f"for (; {self.at} + {stride} <= {self.extent}; {self.at} += {stride})")
+        start, which = self.at, "0"
+        if self.parts > 1:
+            point.add(f"#pragma GCC unroll {self.parts}")
+            point = point.open(f"for (int k = 0; k < {self.parts}; ++k)")
+            start, which = f"{self.at} + k * TR_W", "k"
+        point.add(f"const int64_t {self.variable} = {start};")
+        point.add(*[line.replace(PART, f"[{which}]").replace(HERE, "") for line, _ in self.body])
+
+    def _rest(self, into: CodeBlock, is_whole: bool) -> None:
+        """One vector after the other; of the last one maybe not all lanes."""
+        inner = into.open(f"for (; {self.at} < {self.extent}; {self.at} += TR_W)")
+        inner.add(f"const int64_t {self.variable} = {self.at};")
+        if is_whole:
+            inner.add(*[line.replace(PART, "[0]").replace(HERE, "") for line, _ in self.body])
+            return
+        left = f"{self.variable}_n"
+        inner.add(f"const int {left} = (int)tr_min(TR_W, {self.extent} - {self.at});")
+        if self.loop.reductions:
+            inner.add(f"const tr_wi {self.mask} = tr_w_first({left});")
+        for _, line in self.body:
+            inner.add(line.replace(PART, "[0]").replace(f"{HERE}(", f"_some({left}, "))
+
+    def _joined(self) -> list[str]:
+        found = []
+        for state, op in self.loop.reductions.items():
+            together = f"{state}_w[0]"
+            for k in range(1, self.parts):
+                together = TWO[op].format(together, f"{state}_w[{k}]")
+            found.append(TOGETHER[op].format(state, together))
+        return found
