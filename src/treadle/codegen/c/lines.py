@@ -17,93 +17,93 @@ from functools import lru_cache
 
 
 @dataclass(frozen=True)
-class Name:
+class CName:
     """A variable."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Number:
+class CNumber:
     """A literal."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Element:
+class CElement:
     """An element of memory: `base[index]`."""
 
     base: str
-    index: Tree
+    index: CTree
     text: str
     """The index as it stands."""
 
 
 @dataclass(frozen=True)
-class Call:
+class CCall:
     """A function of values."""
 
     function: str
-    args: tuple[Tree, ...]
+    args: tuple[CTree, ...]
 
 
 @dataclass(frozen=True)
-class Cast:
+class CCast:
     """A value as another C type."""
 
     to: str
-    value: Tree
+    value: CTree
 
 
 @dataclass(frozen=True)
-class Unary:
+class CUnary:
     """An operator before a value."""
 
     op: str
-    value: Tree
+    value: CTree
 
 
 @dataclass(frozen=True)
-class Binary:
+class CBinary:
     """An operator between values."""
 
     op: str
-    left: Tree
-    right: Tree
+    left: CTree
+    right: CTree
 
 
 @dataclass(frozen=True)
-class Choice:
+class CChoice:
     """One of two values, by a condition."""
 
-    condition: Tree
-    one: Tree
-    other: Tree
+    condition: CTree
+    one: CTree
+    other: CTree
 
 
-Tree = Name | Number | Element | Call | Cast | Unary | Binary | Choice
+CTree = CName | CNumber | CElement | CCall | CCast | CUnary | CBinary | CChoice
 
 
 @dataclass(frozen=True)
-class Declared:
+class CDeclared:
     """`const TYPE name = value;`"""
 
     ctype: str
     name: str
-    value: Tree
+    value: CTree
 
 
 @dataclass(frozen=True)
-class Assigned:
+class CAssigned:
     """`target OP value;`, where OP is = or an operator and =."""
 
-    target: Name | Element
+    target: CName | CElement
     op: str
-    value: Tree
+    value: CTree
 
 
-Line = Declared | Assigned
+CLine = CDeclared | CAssigned
 
 TOKEN = re.compile(
     r"\s*(0x[0-9a-fA-F.]+p[+-]?\d+|\d+\.?\d*(?:e[+-]?\d+)?[fuL]*|[A-Za-z_]\w*"
@@ -134,7 +134,7 @@ class _UnreadableError(Exception):
 
 
 @lru_cache(maxsize=1 << 14)
-def read_line(text: str) -> Line | None:
+def read_line(text: str) -> CLine | None:
     """What a line says; None if it cannot be read."""
     try:
         return _Reader(text).line()
@@ -155,19 +155,19 @@ class _Reader:
             at = found.end()
         self.at = 0
 
-    def line(self) -> Line:
+    def line(self) -> CLine:
         """A whole line."""
         if self._peek() in ("const", *TYPES):
             if self._peek() == "const":
                 self._next()
             ctype, name = self._next(), self._next()
             self._expect("=")
-            found: Line = Declared(ctype, name, self._value())
+            found: CLine = CDeclared(ctype, name, self._value())
         else:
             target = self._postfix()
-            if not isinstance(target, Name | Element) or self._peek() not in ASSIGNS:
+            if not isinstance(target, CName | CElement) or self._peek() not in ASSIGNS:
                 raise _UnreadableError(self.text)
-            found = Assigned(target, self._next(), self._value())
+            found = CAssigned(target, self._next(), self._value())
         self._expect(";")
         if self.at != len(self.tokens):
             raise _UnreadableError(self.text)
@@ -190,56 +190,56 @@ class _Reader:
             raise _UnreadableError(self.text)
 
     # -- values ----------------------------------------------------------------------------
-    def _value(self) -> Tree:
+    def _value(self) -> CTree:
         condition = self._between(0)
         if self._peek() != "?":
             return condition
         self._next()
         one = self._value()
         self._expect(":")
-        return Choice(condition, one, self._value())
+        return CChoice(condition, one, self._value())
 
-    def _between(self, level: int) -> Tree:
+    def _between(self, level: int) -> CTree:
         if level == len(LEVELS):
             return self._unary()
         left = self._between(level + 1)
         while self._peek() in LEVELS[level]:
-            left = Binary(self._next(), left, self._between(level + 1))
+            left = CBinary(self._next(), left, self._between(level + 1))
         return left
 
-    def _unary(self) -> Tree:
+    def _unary(self) -> CTree:
         token = self._peek()
         if token in ("-", "!", "~"):
-            return Unary(self._next(), self._unary())
+            return CUnary(self._next(), self._unary())
         if token == "(" and self._peek(1) in TYPES and self._peek(2) == ")":
             self._next()
             to = self._next()
             self._next()
-            return Cast(to, self._unary())
+            return CCast(to, self._unary())
         return self._postfix()
 
-    def _postfix(self) -> Tree:
+    def _postfix(self) -> CTree:
         token = self._next()
         if token == "(":
             inner = self._value()
             self._expect(")")
             return inner
         if token[0].isdigit():
-            return Number(token)
+            return CNumber(token)
         if not (token[0].isalpha() or token[0] == "_"):
             raise _UnreadableError(self.text)
         if self._peek() == "(":
-            return Call(token, tuple(self._arguments()))
+            return CCall(token, tuple(self._arguments()))
         if self._peek() == "[":
             self._next()
             start = self.tokens[self.at][1] if self.at < len(self.tokens) else 0
             index = self._value()
             end = self.tokens[self.at - 1][2]
             self._expect("]")
-            return Element(token, index, self.text[start:end])
-        return Name(token)
+            return CElement(token, index, self.text[start:end])
+        return CName(token)
 
-    def _arguments(self) -> list[Tree]:
+    def _arguments(self) -> list[CTree]:
         self._expect("(")
         found = [self._value()]
         while self._peek() == ",":

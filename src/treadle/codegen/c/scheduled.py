@@ -69,7 +69,6 @@ HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_o
 """Conversions of f16, and their names where every point of a loop on vectors makes them."""
 ROUNDED = re.compile(r"const float (v\d+) = tr_round_f16_on_vectors\((v\d+)\);")
 ENCODED = re.compile(r"\b(tr_encode_f16_on_vectors)\(\((v\d+)\)\)")
-NOTHING: Mapping[str, str] = {}
 LONGEST_ON_STACK = 1 << 14
 """Elements of a row that lies on the stack."""
 
@@ -261,8 +260,9 @@ class ScheduledWriter(BodyWriter):
         """Whether a value has its name where no lane is open."""
         return position in self._done or (not self.plan.lanes and position in self._written)
 
-    def open_axis(self, a: Axis, reductions: Mapping[str, str] = NOTHING) -> CodeBlock:
+    def open_axis(self, a: Axis, reductions: Mapping[str, str] | None = None) -> CodeBlock:
         """Open a loop inside the innermost one; on vectors it may combine states by operators."""
+        reductions = reductions or {}
         name, extent = self._loop_names[a.loop], self._extents[a.loop]
         if a.binding is Binding.VECTOR:
             self.loops.innermost.add(f"#pragma omp simd{clauses(reductions)}")

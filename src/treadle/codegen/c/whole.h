@@ -100,15 +100,12 @@ TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x)
 /* The bits of bf16 in the upper half of each lane; what is in the lower half says nothing. */
 TR_INSIDE tr_wu tr_w_bits_bf16(tr_w x)
 {
-    const tr_wu u = (tr_wu)x;
+    const tr_wu u = (tr_wu)x, even = u + 0x7fffu + ((u >> 16) & 1u);
 #if TR_W == 16
-    const tr_i16 up = (tr_i16)(u + 0x7fffu), one = (tr_i16){0} + 1;
-    const tr_i16 even = __builtin_ia32_paddd512_mask(
-        up, one, up, __builtin_ia32_ptestmd512((tr_i16)u, one << 16, -1));
-    return (tr_u16)__builtin_ia32_pord512_mask(
-        (tr_i16)u, one << 22, even, __builtin_ia32_cmpps512_mask(x, x, 3, -1, 4));
+    /* Where x is a NaN, that one, made quiet. */
+    const tr_w y = __builtin_ia32_fixupimmps512_mask((tr_w)even, x, (tr_wi){0} + 0x22, 0, -1, 4);
+    return (tr_wu)y;
 #else
-    const tr_wu even = u + 0x7fffu + ((u >> 16) & 1u);
     return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)(u | 0x00400000u), (tr_w)even);
 #endif
 }

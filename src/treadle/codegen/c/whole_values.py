@@ -9,25 +9,25 @@ p0[(768 * i0 + r0)]       ->  tr_w_load(p0 + (768 * i0 + r0))     side by side a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from treadle.codegen.c.fast_ops import FAST, VECTOR
 from treadle.codegen.c.lines import (
-    Binary,
-    Call,
-    Cast,
-    Choice,
-    Element,
-    Name,
-    Number,
-    Tree,
-    Unary,
+    CBinary,
+    CCall,
+    CCast,
+    CChoice,
+    CElement,
+    CName,
+    CNumber,
+    CTree,
+    CUnary,
 )
 
 
-class Kind(Enum):
+class LaneKind(Enum):
     """How many values there are, and of what."""
 
     VECTOR = "floats side by side"
@@ -38,8 +38,8 @@ class Kind(Enum):
     NUMBER = "a literal, or an infinity"
 
 
-SIDE_BY_SIDE = frozenset({Kind.VECTOR, Kind.FLAGS, Kind.BYTES})
-KIND_OF: Mapping[str, Kind] = {"float": Kind.FLOAT, "uint8_t": Kind.FLAG}
+SIDE_BY_SIDE = frozenset({LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES})
+KIND_OF: Mapping[str, LaneKind] = {"float": LaneKind.FLOAT, "uint8_t": LaneKind.FLAG}
 """Variables that stand outside of the loop, by their C type."""
 LIMITS = frozenset({"INFINITY", "NAN"})
 COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
@@ -69,76 +69,78 @@ def _as_float(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Value:
+class LaneValue:
     """What an expression is on whole vectors."""
 
-    kind: Kind
+    kind: LaneKind
     text: str
 
     @property
     def vector(self) -> str:
         """As floats side by side."""
-        if self.kind is Kind.VECTOR:
+        if self.kind is LaneKind.VECTOR:
             return self.text
-        if self.kind in (Kind.FLOAT, Kind.NUMBER):
+        if self.kind in (LaneKind.FLOAT, LaneKind.NUMBER):
             return f"tr_w_all({self.text})"
         raise UnwritableError(self.text)
 
     @property
     def flags(self) -> str:
         """As conditions side by side."""
-        if self.kind is Kind.FLAGS:
+        if self.kind is LaneKind.FLAGS:
             return self.text
-        if self.kind is Kind.FLAG:
+        if self.kind is LaneKind.FLAG:
             return f"tr_w_is({self.text})"
         raise UnwritableError(self.text)
 
     @property
     def operand(self) -> str:
         """As an operand beside a vector: a number stands for all."""
-        if self.kind is Kind.VECTOR:
+        if self.kind is LaneKind.VECTOR:
             return self.text
-        if self.kind in (Kind.FLOAT, Kind.NUMBER):
+        if self.kind in (LaneKind.FLOAT, LaneKind.NUMBER):
             return _as_float(self.text)
         raise UnwritableError(self.text)
 
 
-class Values:
+class LaneValues:
     """The values of one loop, as its lines are read one after the other."""
 
-    def __init__(self, types: Mapping[str, str], variable: str) -> None:
+    def __init__(self, types: Mapping[str, str], variable: str, states: Collection[str]) -> None:
         self.types = types
         """The C types of what stands outside: variables, and elements of what pointers lead to."""
-        self.known: dict[str, Kind] = {}
-        """Values of this loop."""
+        self.states = states
+        """What the loop combines: of no use before its end."""
+        self.known: dict[str, LaneKind] = {}
+        """LaneValues of this loop."""
         self.steps: dict[str, int | None] = {variable: 1}
         """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
 
     # -- whole numbers ---------------------------------------------------------------------
-    def step(self, e: Tree) -> int | None:
+    def step(self, e: CTree) -> int | None:
         """By how much a whole number grows from point to point; None if that cannot be said."""
         match e:
-            case Number():
+            case CNumber():
                 return 0
-            case Name(text):
+            case CName(text):
                 return None if text in self.known else self.steps.get(text, 0)
-            case Cast(to, value) if to in ("int64_t", "int32_t"):
+            case CCast(to, value) if to in ("int64_t", "int32_t"):
                 return self.step(value)
-            case Unary("-", value):
+            case CUnary("-", value):
                 own = self.step(value)
                 return None if own is None else -own
-            case Binary(op, left, right):
+            case CBinary(op, left, right):
                 return self._step_of_two(op, self.step(left), self.step(right), e)
-            case Element(_, index, _):
+            case CElement(_, index, _):
                 return 0 if self.step(index) == 0 else None
-            case Call(_, args):
+            case CCall(_, args):
                 return 0 if all(self.step(a) == 0 for a in args) else None
-            case Choice(a, b, c):
+            case CChoice(a, b, c):
                 return 0 if all(self.step(x) == 0 for x in (a, b, c)) else None
             case _:
                 return None
 
-    def _step_of_two(self, op: str, a: int | None, b: int | None, e: Binary) -> int | None:
+    def _step_of_two(self, op: str, a: int | None, b: int | None, e: CBinary) -> int | None:
         if a is None or b is None:
             return None
         if a == b == 0:
@@ -146,121 +148,129 @@ class Values:
         if op in "+-":
             return a + b if op == "+" else a - b
         factor = e.left if a == 0 else e.right
-        if op == "*" and 0 in (a, b) and isinstance(factor, Number) and factor.text.isdigit():
+        if op == "*" and 0 in (a, b) and isinstance(factor, CNumber) and factor.text.isdigit():
             return (a + b) * int(factor.text)
         return None
 
-    def touches_vectors(self, e: Tree) -> bool:
+    def touches_vectors(self, e: CTree) -> bool:
         """Whether a value of this loop that lies side by side is part of an expression."""
         match e:
-            case Name(text):
+            case CName(text):
                 return self.known.get(text) in SIDE_BY_SIDE
-            case Number():
+            case CNumber():
                 return False
-            case Element(_, index, _):
+            case CElement(_, index, _):
                 return self.touches_vectors(index)
-            case Call(_, args):
+            case CCall(_, args):
                 return any(map(self.touches_vectors, args))
-            case Cast(_, value) | Unary(_, value):
+            case CCast(_, value) | CUnary(_, value):
                 return self.touches_vectors(value)
-            case Binary(_, left, right):
+            case CBinary(_, left, right):
                 return self.touches_vectors(left) or self.touches_vectors(right)
-            case Choice(a, b, c):
+            case CChoice(a, b, c):
                 return any(map(self.touches_vectors, (a, b, c)))
 
     # -- floats and conditions -------------------------------------------------------------
-    def value(self, e: Tree) -> Value:
+    def value(self, e: CTree) -> LaneValue:
         """An expression on whole vectors; raises UnwritableError if it has no such form."""
         match e:
-            case Number(text):
-                return Value(Kind.NUMBER, text)
-            case Name(text):
+            case CNumber(text):
+                return LaneValue(LaneKind.NUMBER, text)
+            case CName(text):
                 return self._name(text)
-            case Element():
+            case CElement():
                 return self._element(e)
-            case Cast(to, inner):
+            case CCast(to, inner):
                 return self._cast(to, self.value(inner))
-            case Unary(op, inner):
+            case CUnary(op, inner):
                 return self._unary(op, self.value(inner))
-            case Binary(op, left, right):
+            case CBinary(op, left, right):
                 return self._binary(op, self.value(left), self.value(right))
-            case Choice(a, b, c):
+            case CChoice(a, b, c):
                 return self._choice(self.value(a), self.value(b), self.value(c))
-            case Call(function, args):
+            case CCall(function, args):
                 return self._call(function, args)
 
-    def _name(self, text: str) -> Value:
+    def _name(self, text: str) -> LaneValue:
         if text in LIMITS:
-            return Value(Kind.NUMBER, text)
+            return LaneValue(LaneKind.NUMBER, text)
         kind = self.known.get(text) or KIND_OF.get(self.types.get(text, ""))
-        if kind is None or text in self.steps:
+        if kind is None or text in self.steps or text in self.states:
             raise UnwritableError(text)
-        return Value(kind, text)
+        return LaneValue(kind, text)
 
-    def _element(self, e: Element) -> Value:
+    def _element(self, e: CElement) -> LaneValue:
         kind, step = self.types.get(e.base), self.step(e.index)
         if step not in (0, 1) or kind not in ("float", "uint8_t"):
             raise UnwritableError(e.text)
         if step == 0:
-            return Value(KIND_OF[kind], f"{e.base}[{e.text}]")
+            return LaneValue(KIND_OF[kind], f"{e.base}[{e.text}]")
         if kind == "float":
-            return Value(Kind.VECTOR, f"tr_w_load{HERE}({e.base} + {e.text})")
-        return Value(Kind.BYTES, f"tr_w_flags{HERE}({e.base} + {e.text})")
+            return LaneValue(LaneKind.VECTOR, f"tr_w_load{HERE}({e.base} + {e.text})")
+        return LaneValue(LaneKind.BYTES, f"tr_w_flags{HERE}({e.base} + {e.text})")
 
-    def _cast(self, to: str, value: Value) -> Value:
-        is_one = value.kind in (Kind.FLOAT, Kind.NUMBER)
-        if to == "float" and (value.kind is Kind.VECTOR or is_one):
-            return Value(Kind.FLOAT, _as_float(value.text)) if is_one else value
-        if to == "float" and value.kind is Kind.FLAGS:
-            return Value(Kind.VECTOR, f"tr_w_where({value.text}, tr_w_all(1.0f), tr_w_all(0.0f))")
-        if to == "double" and value.kind is Kind.NUMBER:
-            return Value(Kind.NUMBER, f"((double){value.text})")
-        if to == "uint8_t" and value.kind in (Kind.FLAGS, Kind.FLAG):
+    def _cast(self, to: str, value: LaneValue) -> LaneValue:
+        is_one = value.kind in (LaneKind.FLOAT, LaneKind.NUMBER)
+        if to == "float" and (value.kind is LaneKind.VECTOR or is_one):
+            return LaneValue(LaneKind.FLOAT, _as_float(value.text)) if is_one else value
+        if to == "float" and value.kind is LaneKind.FLAGS:
+            return LaneValue(
+                LaneKind.VECTOR, f"tr_w_where({value.text}, tr_w_all(1.0f), tr_w_all(0.0f))"
+            )
+        if to == "double" and value.kind is LaneKind.NUMBER:
+            return LaneValue(LaneKind.NUMBER, f"((double){value.text})")
+        if to == "uint8_t" and value.kind in (LaneKind.FLAGS, LaneKind.FLAG):
             return value
         raise UnwritableError(f"({to}){value.text}")
 
-    def _unary(self, op: str, value: Value) -> Value:
-        if op == "-" and value.kind in (Kind.VECTOR, Kind.FLOAT, Kind.NUMBER):
-            return Value(value.kind, f"(-{value.text})")
-        if op == "!" and value.kind is Kind.FLAGS:
-            return Value(Kind.FLAGS, f"(~{value.text})")
-        if op == "!" and value.kind is Kind.FLAG:
-            return Value(Kind.FLAG, f"(!{value.text})")
+    def _unary(self, op: str, value: LaneValue) -> LaneValue:
+        if op == "-" and value.kind in (LaneKind.VECTOR, LaneKind.FLOAT, LaneKind.NUMBER):
+            return LaneValue(value.kind, f"(-{value.text})")
+        if op == "!" and value.kind is LaneKind.FLAGS:
+            return LaneValue(LaneKind.FLAGS, f"(~{value.text})")
+        if op == "!" and value.kind is LaneKind.FLAG:
+            return LaneValue(LaneKind.FLAG, f"(!{value.text})")
         raise UnwritableError(f"{op}{value.text}")
 
-    def _binary(self, op: str, a: Value, b: Value) -> Value:
+    def _binary(self, op: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if op in LOGIC:
             return self._logic(op, a, b)
-        if op in ("==", "!=") and b.text == "0" and a.kind in (Kind.FLAGS, Kind.BYTES, Kind.FLAG):
-            found = Value(Kind.FLAG if a.kind is Kind.FLAG else Kind.FLAGS, a.text)
+        if (
+            op in ("==", "!=")
+            and b.text == "0"
+            and a.kind in (LaneKind.FLAGS, LaneKind.BYTES, LaneKind.FLAG)
+        ):
+            found = LaneValue(LaneKind.FLAG if a.kind is LaneKind.FLAG else LaneKind.FLAGS, a.text)
             return found if op == "!=" else self._unary("!", found)
-        if Kind.VECTOR not in (a.kind, b.kind):
-            known = {Kind.FLOAT, Kind.NUMBER}
+        if LaneKind.VECTOR not in (a.kind, b.kind):
+            known = {LaneKind.FLOAT, LaneKind.NUMBER}
             if not {a.kind, b.kind} <= known:
                 raise UnwritableError(op)
-            kind = Kind.FLAG if op in COMPARISONS else Kind.FLOAT
-            return Value(kind, f"({a.text} {op} {b.text})")
+            kind = LaneKind.FLAG if op in COMPARISONS else LaneKind.FLOAT
+            return LaneValue(kind, f"({a.text} {op} {b.text})")
         if op in COMPARISONS:
-            return Value(Kind.FLAGS, f"(tr_wi)({a.operand} {op} {b.operand})")
+            return LaneValue(LaneKind.FLAGS, f"(tr_wi)({a.operand} {op} {b.operand})")
         if op in "+-*/":
-            return Value(Kind.VECTOR, f"({a.operand} {op} {b.operand})")
+            return LaneValue(LaneKind.VECTOR, f"({a.operand} {op} {b.operand})")
         raise UnwritableError(op)
 
-    def _logic(self, op: str, a: Value, b: Value) -> Value:
-        if a.kind is b.kind is Kind.FLAG:
-            return Value(Kind.FLAG, f"({a.text} {op} {b.text})")
-        return Value(Kind.FLAGS, f"({a.flags} {LOGIC[op]} {b.flags})")
+    def _logic(self, op: str, a: LaneValue, b: LaneValue) -> LaneValue:
+        if a.kind is b.kind is LaneKind.FLAG:
+            return LaneValue(LaneKind.FLAG, f"({a.text} {op} {b.text})")
+        return LaneValue(LaneKind.FLAGS, f"({a.flags} {LOGIC[op]} {b.flags})")
 
-    def _choice(self, condition: Value, one: Value, other: Value) -> Value:
-        if condition.kind is Kind.FLAGS:
-            return Value(Kind.VECTOR, f"tr_w_where({condition.text}, {one.vector}, {other.vector})")
-        if condition.kind is not Kind.FLAG:
+    def _choice(self, condition: LaneValue, one: LaneValue, other: LaneValue) -> LaneValue:
+        if condition.kind is LaneKind.FLAGS:
+            return LaneValue(
+                LaneKind.VECTOR, f"tr_w_where({condition.text}, {one.vector}, {other.vector})"
+            )
+        if condition.kind is not LaneKind.FLAG:
             raise UnwritableError(condition.text)
-        if Kind.VECTOR in (one.kind, other.kind):
-            return Value(Kind.VECTOR, f"({condition.text} ? {one.vector} : {other.vector})")
-        return Value(Kind.FLOAT, f"({condition.text} ? {one.operand} : {other.operand})")
+        if LaneKind.VECTOR in (one.kind, other.kind):
+            return LaneValue(LaneKind.VECTOR, f"({condition.text} ? {one.vector} : {other.vector})")
+        return LaneValue(LaneKind.FLOAT, f"({condition.text} ? {one.operand} : {other.operand})")
 
-    def _call(self, function: str, args: tuple[Tree, ...]) -> Value:
+    def _call(self, function: str, args: tuple[CTree, ...]) -> LaneValue:
         if function in DECODED:
             return self._decoded(function, args[0])
         given = [self.value(a) for a in args]
@@ -269,17 +279,17 @@ class Values:
         own = function.removeprefix(f"tr_{VECTOR}")
         if not (own in FAST and own != function) and function not in PLAIN:
             raise UnwritableError(function)
-        if all(v.kind in (Kind.FLOAT, Kind.NUMBER) for v in given):
-            return Value(Kind.FLOAT, f"{function}({', '.join(v.text for v in given)})")
+        if all(v.kind in (LaneKind.FLOAT, LaneKind.NUMBER) for v in given):
+            return LaneValue(LaneKind.FLOAT, f"{function}({', '.join(v.text for v in given)})")
         name = PLAIN.get(function) or f"TR_LANES_OF({own})"
-        return Value(Kind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
+        return LaneValue(LaneKind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
 
-    def _decoded(self, function: str, e: Tree) -> Value:
-        if not isinstance(e, Element) or self.types.get(e.base) != "uint16_t":
+    def _decoded(self, function: str, e: CTree) -> LaneValue:
+        if not isinstance(e, CElement) or self.types.get(e.base) != "uint16_t":
             raise UnwritableError(function)
         step = self.step(e.index)
         if step == 0:
-            return Value(Kind.FLOAT, f"{function}({e.base}[{e.text}])")
+            return LaneValue(LaneKind.FLOAT, f"{function}({e.base}[{e.text}])")
         if step != 1:
             raise UnwritableError(e.text)
-        return Value(Kind.VECTOR, f"{DECODED[function]}{HERE}({e.base} + {e.text})")
+        return LaneValue(LaneKind.VECTOR, f"{DECODED[function]}{HERE}({e.base} + {e.text})")

@@ -27,17 +27,17 @@ from dataclasses import dataclass
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.fast_ops import VECTOR
 from treadle.codegen.c.lines import (
-    Assigned,
-    Binary,
-    Call,
-    Choice,
-    Declared,
-    Element,
-    Name,
-    Tree,
+    CAssigned,
+    CBinary,
+    CCall,
+    CChoice,
+    CDeclared,
+    CElement,
+    CName,
+    CTree,
     read_line,
 )
-from treadle.codegen.c.whole_values import HERE, Kind, UnwritableError, Value, Values
+from treadle.codegen.c.whole_values import HERE, LaneKind, LaneValue, LaneValues, UnwritableError
 
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
 WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16)\(")
@@ -112,7 +112,7 @@ def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
     if not loop.reductions and not any(map(WORTH.search, texts)):
         return False
     try:
-        written = _Writer(loop, types, *opening.groups())
+        written = WholeLoop(loop, types, *opening.groups())
         written.read(texts)
     except UnwritableError:
         return False
@@ -120,7 +120,7 @@ def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
     return True
 
 
-class _Writer:
+class WholeLoop:
     """One loop, written again."""
 
     def __init__(
@@ -128,9 +128,9 @@ class _Writer:
     ) -> None:
         self.loop, self.variable, self.extent = loop, variable, extent
         self.at = f"{variable}_v"
-        self.values = Values(types, variable)
+        self.values = LaneValues(types, variable, loop.reductions)
         self.exact: dict[str, str] = {}
-        """Values that were rounded to f16 -> what they were before."""
+        """LaneValues that were rounded to f16 -> what they were before."""
         for state, op in loop.reductions.items():
             kind = "int32_t" if op == "|" else "float"
             if op not in TOGETHER or types.get(state) != kind:
@@ -155,31 +155,31 @@ class _Writer:
     def _line(self, text: str) -> str | tuple[str, str]:
         line = read_line(text)
         match line:
-            case Declared(ctype, name, value) if ctype in ("int64_t", "int32_t"):
+            case CDeclared(ctype, name, value) if ctype in ("int64_t", "int32_t"):
                 self.values.steps[name] = self.values.step(value)
                 if self.values.touches_vectors(value):
                     raise UnwritableError(text)
                 return text
-            case Declared("float" | "uint8_t" as ctype, name, value):
+            case CDeclared("float" | "uint8_t" as ctype, name, value):
                 return self._declared(ctype, name, self.values.value(value), value)
-            case Assigned(Name(state), op, value) if state in self.loop.reductions:
+            case CAssigned(CName(state), op, value) if state in self.loop.reductions:
                 return self._combined(state, op, value)
-            case Assigned(Element() as element, op, value):
+            case CAssigned(CElement() as element, op, value):
                 return self._stored(element, op, value)
         raise UnwritableError(text)
 
-    def _declared(self, ctype: str, name: str, value: Value, tree: Tree) -> str:
-        is_flag = value.kind in (Kind.FLAGS, Kind.FLAG)
-        if is_flag != (ctype == "uint8_t") or value.kind is Kind.BYTES:
+    def _declared(self, ctype: str, name: str, value: LaneValue, tree: CTree) -> str:
+        is_flag = value.kind in (LaneKind.FLAGS, LaneKind.FLAG)
+        if is_flag != (ctype == "uint8_t") or value.kind is LaneKind.BYTES:
             raise UnwritableError(name)
-        if isinstance(tree, Call) and tree.function == "tr_round_f16":
+        if isinstance(tree, CCall) and tree.function == "tr_round_f16":
             self.exact[name] = self.values.value(tree.args[0]).vector
-        known = Kind.FLOAT if value.kind is Kind.NUMBER else value.kind
+        known = LaneKind.FLOAT if value.kind is LaneKind.NUMBER else value.kind
         self.values.known[name] = known
-        types = {Kind.VECTOR: "tr_w", Kind.FLAGS: "tr_wi", Kind.FLAG: "uint8_t"}
+        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi", LaneKind.FLAG: "uint8_t"}
         return f"const {types.get(known, 'float')} {name} = {value.text};"
 
-    def _combined(self, state: str, op: str, value: Tree) -> tuple[str, str]:
+    def _combined(self, state: str, op: str, value: CTree) -> tuple[str, str]:
         """What flows into a partial sum at each step; lanes that do not count keep theirs."""
         clause, part = self.loop.reductions[state], f"{state}_w{PART}"
         found = self.values.value(self._flowing(state, clause, op, value))
@@ -188,10 +188,10 @@ class _Writer:
         new = TWO[clause].format(found.vector, part)
         return f"{part} = {new};", f"{part} = tr_w_where({self.mask}, {new}, {part});"
 
-    def _flowing(self, state: str, clause: str, op: str, value: Tree) -> Tree:
+    def _flowing(self, state: str, clause: str, op: str, value: CTree) -> CTree:
         """What is added, multiplied or compared with a state."""
         match value:
-            case Choice(Binary(sign, one, Name(other)), again, Name(otherwise)) if op == "=":
+            case CChoice(CBinary(sign, one, CName(other)), again, CName(otherwise)) if op == "=":
                 is_same = other == otherwise == state and one == again
                 if is_same and sign == {"max": ">", "min": "<"}.get(clause):
                     return one
@@ -199,12 +199,12 @@ class _Writer:
             raise UnwritableError(state)
         return value
 
-    def _stored(self, to: Element, op: str, value: Tree) -> str:
+    def _stored(self, to: CElement, op: str, value: CTree) -> str:
         """A store, or what is added to what is there."""
         kind, place = self.values.types.get(to.base), f"{to.base} + {to.text}"
         if self.values.step(to.index) != 1 or op not in ("=", "+="):
             raise UnwritableError(to.text)
-        if kind == "uint16_t" and op == "=" and isinstance(value, Call):
+        if kind == "uint16_t" and op == "=" and isinstance(value, CCall):
             return self._encoded(place, value)
         found = self.values.value(value)
         if kind == "uint8_t" and op == "=":
@@ -214,12 +214,12 @@ class _Writer:
         before = f"tr_w_load{HERE}({place}) + " if op == "+=" else ""
         return f"tr_w_store{HERE}({place}, {before}{found.vector});"
 
-    def _encoded(self, place: str, value: Call) -> str:
+    def _encoded(self, place: str, value: CCall) -> str:
         if value.function not in ENCODED:
             raise UnwritableError(value.function)
         (given,) = value.args
         text = self.values.value(given).vector
-        if value.function == "tr_encode_f16" and isinstance(given, Name):
+        if value.function == "tr_encode_f16" and isinstance(given, CName):
             text = self.exact.get(given.text, text)  # to store rounds
         return f"{ENCODED[value.function]}{HERE}({place}, {text});"
 

@@ -1,0 +1,268 @@
+"""Loops on whole vectors: the same results on every kind of machine, and only where they can be."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from treadle.analysis.cost import Roofline
+from treadle.codegen.c.block import CodeBlock
+from treadle.codegen.c.lines import read_line
+from treadle.codegen.c.whole_vectors import VectorLoop, types_within, write_whole
+from treadle.core.context import Ctx
+from treadle.core.journal import Journal
+from treadle.core.options import Options
+from treadle.ir.text import parse_program
+from treadle.runtime import compile_program
+from treadle.schedule.passes import KERNELS
+from treadle.schedule.pipeline import run_pipeline
+
+NUMERICS = "numerics blocked 512, functions 6 ulp, as result, contract, reassociate"
+MACHINES = ("", "-mno-avx512f", "-mno-avx2")
+"""Flags that leave vectors of 16 floats where there are any, of 8, and none written by us."""
+
+machines = pytest.mark.parametrize("machine", MACHINES)
+needs_compiler = pytest.mark.skipif(
+    shutil.which("gcc") is None or platform.machine() not in ("x86_64", "AMD64"),
+    reason="needs gcc on a machine with vectors",
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_code_stays_here(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TREADLE_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
+def run(text: str, machine: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """What scheduled code on such a machine gives."""
+    program = parse_program(text)
+    options = Options(check=2, cc=f"gcc {machine}".strip())
+    built = run_pipeline(program, Ctx(options, Roofline(program), Journal()), KERNELS)
+    compiled = compile_program(built, options=options, optimise=2)
+    assert compiled.is_compiled
+    assert "#ifdef TR_WHOLE" in compiled.unit.text
+    found = compiled.run(inputs)
+    return {name: found.read(name) for name in program.outputs}
+
+
+REDUCTIONS = """treadle 1
+program p
+inputs x
+outputs s, p, m, n
+{numerics}
+
+buffer x : f32[5, {n}] on cpu
+buffer s : f32[5] on cpu
+buffer p : f32[5] on cpu
+buffer m : f32[5] on cpu
+buffer n : f32[5] on cpu
+
+loop all on cpu for i in 5 reduce r in {n} {{
+  %0 = load x[{n}*i + r]
+  %1 = reduce sum %0
+  %2 = reduce prod %0
+  %3 = reduce max %0
+  %4 = reduce min %0
+  store s[i] = %1
+  store p[i] = %2
+  store m[i] = %3
+  store n[i] = %4
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [16, 17, 31, 64, 65, 100, 127, 131, 256])
+def test_rows_of_any_length_are_reduced(machine: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = (1 + 0.01 * rng.standard_normal((5, n))).astype(np.float32)
+    x[1, -1], x[2, 0], x[3, n // 2] = np.nan, -np.inf, np.inf
+    found = run(REDUCTIONS.format(n=n, numerics=NUMERICS), machine, x=x)
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(found["s"], wide.sum(1), rtol=1e-6)
+        np.testing.assert_allclose(found["p"], wide.prod(1), rtol=1e-4)
+        np.testing.assert_array_equal(found["m"], x.max(1))
+        np.testing.assert_array_equal(found["n"], x.min(1))
+
+
+CHAIN = """treadle 1
+program p
+inputs x
+outputs y, f
+{numerics}
+
+buffer x : {given}[{n}] on cpu
+buffer y : {to}[{n}] on cpu
+buffer f : bool[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast f32 %0
+  %2 = abs %1
+  %3 = cast {to} %2
+  %4 = cast f32 %3
+  %5 = gt %1, %4
+  %6 = eq %1, %4
+  %7 = logical_or %5, %6
+  %8 = neg %4
+  %9 = where %7, %4, %8
+  %10 = cast {to} %9
+  store y[i] = %10
+  store f[i] = %7
+}}
+"""
+NARROW = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("rest", [0, 5])
+def test_narrow_floats_are_rounded_once_and_nans_stay(machine: str, narrow: str, rest: int) -> None:
+    dtype = NARROW[narrow]
+    codes = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32)
+    rng = np.random.default_rng(3)
+    bits = rng.integers(0, 1 << 32, 50_000, dtype=np.uint32).view(np.float32)
+    ties = (codes.view(np.uint32) | 0x8000).view(np.float32)
+    special = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFBFFFFF], np.uint32)
+    x = np.concatenate([codes, ties, bits, special.view(np.float32)])
+    x = x[: len(x) // 16 * 16 - (16 - rest if rest else 0)]
+    text = CHAIN.format(n=len(x), given="f32", to=narrow, numerics=NUMERICS)
+    found = run(text, machine, x=x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.abs(x).astype(dtype).astype(np.float32)
+        flag = (x > size) | (x == size)
+        wanted = np.where(flag, size, -size)
+    np.testing.assert_array_equal(found["f"], flag)
+    same = found["y"].astype(np.float32)
+    np.testing.assert_array_equal(same, wanted)
+    assert (np.signbit(same) == np.signbit(wanted))[~np.isnan(wanted)].all()
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [7, 16, 45])
+def test_narrow_floats_go_in_and_out_at_any_length(machine: str, n: int) -> None:
+    for narrow, dtype in NARROW.items():
+        x = np.random.default_rng(n).standard_normal(n).astype(dtype)
+        found = run(CHAIN.format(n=n, given=narrow, to=narrow, numerics=NUMERICS), machine, x=x)
+        wide = x.astype(np.float32)
+        np.testing.assert_array_equal(
+            found["y"].astype(np.float32), np.where(wide >= 0, wide, wide)
+        )
+        np.testing.assert_array_equal(found["f"], wide >= 0)
+
+
+# ------------------------------------------------------------------------------- which loops
+
+
+def loop_of(
+    *lines: str, extent: int | None = 64, **reductions: str
+) -> tuple[VectorLoop, CodeBlock]:
+    top = CodeBlock()
+    top.add("float *const p0 = (float *)a0;", "uint16_t *const p1 = (uint16_t *)a1;")
+    top.add("double *const p2 = (double *)a2;", "const float v90 = p0[0];", "float a1 = 0;")
+    top.add("double a2 = 0;", "#pragma omp simd")
+    block = top.open("for (int64_t r0 = 0; r0 < n1; ++r0)")
+    block.add(*lines)
+    return VectorLoop(top, block, reductions, extent), top
+
+
+def written(*lines: str, extent: int | None = 64, **reductions: str) -> str:
+    """The text of a loop on whole vectors; nothing if it stays as it is."""
+    loop, top = loop_of(*lines, extent=extent, **reductions)
+    is_whole = write_whole(loop, types_within(top))
+    text = "\n".join(top.lines())
+    assert is_whole == ("#ifdef TR_WHOLE" in text)
+    return text.split("#else")[0].split("#ifdef TR_WHOLE")[1] if is_whole else ""
+
+
+ADDED = ("const float v0 = p0[(64 * i0 + r0)];", "a1 += v0;")
+
+
+def test_a_sum_has_several_parts() -> None:
+    text = written(*ADDED, a1="+")
+    assert "tr_w a1_w[4] = {[0 ... 3] = tr_w_all(0.0f)};" in text
+    assert "a1 += tr_w_sum(a1_w[0] + a1_w[1] + a1_w[2] + a1_w[3]);" in text
+    assert "tr_w_load(p0 + (64 * i0 + r0))" in text
+    assert "_some(" not in text, "64 leaves nothing over"
+
+
+def test_functions_take_fewer_parts() -> None:
+    text = written(ADDED[0], "const float v1 = tr_vector_exp(v0);", "a1 += v1;", a1="+")
+    assert "a1_w[2]" in text
+    assert "TR_LANES_OF(exp)(v0)" in text
+
+
+@pytest.mark.parametrize("extent", [None, 50])
+def test_what_is_left_over_is_a_part_of_a_vector(extent: int | None) -> None:
+    text = written(*ADDED, extent=extent, a1="+")
+    assert "tr_w_load_some(r0_n, p0 + (64 * i0 + r0))" in text
+    assert "a1_w[0] = tr_w_where(r0_m, v0 + a1_w[0], a1_w[0]);" in text
+
+
+def test_what_is_the_same_for_all_is_a_number() -> None:
+    text = written("const float v1 = tr_vector_exp(p0[r0]) * v90;", "p0[r0] = (v1);")
+    assert "(TR_LANES_OF(exp)(tr_w_load(p0 + r0)) * v90)" in text
+    assert "tr_w_store(p0 + r0, v1);" in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("const float v0 = p0[(2 * r0)];", "a1 += v0;"),
+        ("const float v0 = p0[(64 - r0)];", "a1 += v0;"),
+        ("const float v0 = p0[(r0 / 2)];", "a1 += v0;"),
+        ("const int64_t v7 = p3[r0];", "const float v0 = p0[v7];", "a1 += v0;"),
+        ("const double v0 = p2[r0];", "a1 += v0;"),
+        ("const float v0 = (float)(r0);", "a1 += v0;"),
+        ("const float v0 = p0[r0];", "p0[0] = (v0);", "a1 += v0;"),
+        ("const float v0 = tr_floordiv_f32(p0[r0], v90);", "a1 += v0;"),
+        ("const float v0 = unknown;", "a1 += v0;"),
+        ("const float v0 = p0[r0];", "a1 = v0;"),
+        ("const float v0 = p0[r0];", "a1 -= v0;"),
+        ("const float v0 = p0[r0];", "a1 = v0 > a1 ? v0 : a1;"),
+        ("const float v0 = p0[r0];", "a1 += a1;"),
+        ("if (v90) p0[r0] = 0;", "a1 += v90;"),
+    ],
+)
+def test_should_not_touch_a_loop_with_anything_else_in_it(lines: tuple[str, ...]) -> None:
+    assert written(*lines, a1="+") == ""
+
+
+def test_should_not_touch_sums_of_doubles() -> None:
+    assert written("const float v0 = p0[r0];", "a2 += v0;", a2="+") == ""
+
+
+def test_should_not_touch_what_a_compiler_does_as_well() -> None:
+    assert written("const float v0 = p0[r0] * v90;", "p0[r0] = (v0);") == ""
+
+
+@pytest.mark.parametrize("text", ["goto done;", "if (x) {", "v0 ? a : b;", "const float v0 = ;"])
+def test_should_not_read_other_lines(text: str) -> None:
+    assert read_line(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "const uint8_t v3 = (uint8_t)(v1 != 0 || !v2);",
+        "a1 = a1_x > a1 ? a1_x : a1;",
+        "p0[(64 * i0 + r0)] = tr_encode_bf16((v0));",
+        "const float v1 = (float)-0x1.8p-3;",
+    ],
+)
+def test_reads_the_lines_of_generated_loops(text: str) -> None:
+    line = read_line(text)
+    assert line is not None
+    names = set(re.findall(r"\b(?:v|a|i|r)\d+(?:_x)?\b", text))
+    assert all(f"'{name}'" in repr(line) or name in repr(line) for name in names)
