@@ -81,6 +81,13 @@ class Numerics:
             self.reassociation and other.reassociation,
         )
 
+    @property
+    def largest_rounding(self) -> float:
+        """By how much sums of f32 of moderate numbers may differ, relative to the largest."""
+        if self.accumulation == "exact" or not self.reassociation:
+            return 0.0
+        return self.block * 2.0**-24
+
     def _longest_partial_sum(self) -> float:
         """How many additions may be made in f32 before f64 takes over."""
         return {"exact": 0, "blocked": self.block, "f32": math.inf}[self.accumulation]

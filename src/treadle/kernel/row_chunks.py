@@ -10,8 +10,9 @@
 Programs that run side by side would otherwise wait for each other at every element. Within a chunk
 rows follow each other, so that its sums can stay in registers until the end (`choose_gpu`). Rows
 that are left over where no useful number divides them come after, one for each chunk. On a CPU
-there are few chunks, which threads share, and sums stay in f64; how many threads there are changes
-nothing.
+there are few chunks, which threads share, and what they sum up is added together in f64; how many
+threads there are changes nothing. A chunk itself sums up in f32 if the numerics allow as many
+additions in a row as it has rows; many rows make more chunks for that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from treadle.ir.change import map_indices, with_loops
 from treadle.ir.program import Nest, Operation, Program
 from treadle.ir.rewrite import BodySource, Rewriter, pruned
 from treadle.ir.types import Buffer, DType, Layout
+from treadle.ir.typing import infer_types
 from treadle.kernel.mixing import MODES
 
 PROGRAMS = 264
@@ -42,6 +44,7 @@ FEWEST_ROWS = 16
 """Rows of a CPU's chunk: its sums are a small part of what it goes through."""
 LEAST_SHARED = 1 << 16
 """Elements of a walk that takes long enough for a second thread."""
+NARROWER = frozenset({DType.F32, DType.F16, DType.BF16, DType.F8E4M3, DType.F8E5M2})
 KINDS = {mode: kind for kind, mode in MODES.items()}
 
 
@@ -66,10 +69,12 @@ def chunk_rows(
     sums = column_sums(middle.body)
     if not sums or len(last.body.reduce) or {n for n, _, _, _ in first.body.stores()} != set(sums):
         return None
-    count = _count_on_cpu(middle.body) if on_cpu else _count(middle.body)
+    numerics = program.numerics
+    longest = numerics.block if numerics.accumulation == "blocked" else MOST_ROWS
+    count = _count_on_cpu(middle.body, longest) if on_cpu else _count(middle.body)
     if count is None:
         return None
-    return _Chunking(program, sums, count, name, on_cpu).nests(first, middle, last)
+    return _Chunking(program, sums, count, name, on_cpu, longest).nests(first, middle, last)
 
 
 def column_sums(body: Body) -> dict[str, str]:
@@ -119,13 +124,41 @@ def _count(body: Body) -> int | None:
     return max(PROGRAMS, fewest) if rows >= ROWS_TO_SPARE * max(PROGRAMS, fewest) else None
 
 
-def _count_on_cpu(body: Body) -> int | None:
-    """A few chunks, if there is enough to share."""
+def _count_on_cpu(body: Body, longest: int) -> int | None:
+    """A few chunks, if there is enough to share; more where these have too many rows for f32."""
     rows = next((n.value for _, n in body.domain.items()), None)
     if rows is None or hint(body.space.numel) < LEAST_SHARED:
         return None
     fitting = [n for n in CPU_CHUNKS if rows % n == 0 and rows // n >= FEWEST_ROWS]
-    return fitting[0] if fitting else None
+    short = [n for n in fitting if rows // n <= longest]
+    if not short and fitting:
+        fewest = -(-rows // longest)
+        more = range(fewest, min(2 * fewest, rows // FEWEST_ROWS) + 1)
+        short = [n for n in more if rows % n == 0][:1]
+    return next(iter((*short, *fitting)), None)
+
+
+def _of_f32(middle: Body, last: Body, program: Program) -> set[str]:
+    """The f64 sums whose terms and totals are f32, or narrower: f64 is only how they are made."""
+    found = {buffer for buffer, _, _ in last.loads()}
+    made = {at.number: at.stmt for at in middle.walk() if at.number is not None}
+    types = infer_types(middle, program.by_name)
+    for at in middle.walk():
+        if at.stmt.op == "store" and at.stmt.buffer in found:
+            term = made[at.stmt.args[0]]
+            is_widened = term.op == "cast" and types[term.args[0]] in NARROWER
+            if not is_widened:
+                found.discard(at.stmt.buffer)
+    loads = {
+        at.number: at.stmt.buffer
+        for at in last.walk()
+        if at.stmt.op == "load" and at.stmt.buffer in found
+    }
+    for at in last.walk():
+        is_narrower = at.stmt.op == "cast" and at.stmt.attr("dtype") in NARROWER
+        if not is_narrower:
+            found -= {loads[n] for n in at.stmt.args if n in loads}
+    return found
 
 
 class _Chunking:
@@ -137,16 +170,22 @@ class _Chunking:
         sums: Mapping[str, str],
         count: int,
         name: Callable[[], str],
-        in_f64: bool,
+        on_cpu: bool,
+        longest: int,
     ) -> None:
         self.sums, self.count, self.chunk, self.name = sums, count, loop("c_rows"), name
+        self.on_cpu, self.longest, self.program = on_cpu, longest, program
         self.parts: dict[str, Buffer] = {}
         self.whole: dict[str, Buffer] = {}
-        for buffer in sums:
-            old = program.by_name[buffer]
-            kind = DType.F32 if old.dtype is DType.F64 and not in_f64 else old.dtype
+
+    def _make_parts(self, rows: int, of_f32: set[str]) -> None:
+        """The buffers of what chunks of so many rows sum up; f32 where sums are `of_f32`."""
+        in_f64 = self.on_cpu and rows // self.count > self.longest
+        for buffer in self.sums:
+            old = self.program.by_name[buffer]
+            kind = DType.F32 if buffer in of_f32 and not in_f64 else old.dtype
             layout = Layout.contiguous((self._chunks, old.storage_numel))
-            self.parts[buffer] = Buffer(name(), kind, layout, old.device)
+            self.parts[buffer] = Buffer(self.name(), kind, layout, old.device)
             self.whole[buffer] = old
 
     @property
@@ -156,6 +195,7 @@ class _Chunking:
 
     def nests(self, first: Nest, middle: Nest, last: Nest) -> RowChunks:
         """The nests over partial sums."""
+        self._make_parts(self._rows(middle.body), _of_f32(middle.body, last.body, self.program))
         walks = [replace(middle, body=self._middle(middle.body))]
         if (left := self._left_over(middle.body)) is not None:
             walks.append(replace(middle, name=self.name(), body=left))
@@ -222,11 +262,11 @@ class _Chunking:
             part, mode = self.parts[stmt.buffer], self.sums[stmt.buffer]
             at = self._place(stmt.buffer, stmt.address, self.chunk)
             one = writer.emit(Stmt("load", (), (part.name, at, False)))
-            value = writer.emit(Stmt("reduce", (one,), (KINDS[mode], part.dtype)))
-            whole = self.whole[stmt.buffer].dtype
-            if whole is part.dtype:
-                return value
-            return writer.emit(Stmt("cast", (value,), (whole,)))
+            whole, within = self.whole[stmt.buffer].dtype, part.dtype
+            if self.on_cpu and whole is not within:
+                one, within = writer.emit(Stmt("cast", (one,), (whole,))), whole
+            value = writer.emit(Stmt("reduce", (one,), (KINDS[mode], within)))
+            return value if whole is within else writer.emit(Stmt("cast", (value,), (whole,)))
 
         writer = Rewriter()
         BodySource(writer, instead=together).take(body.stmts)

@@ -25,6 +25,8 @@ class Pass:
     """Run only if the pass of this name changed the program."""
     moves_collectives: bool = False
     """Collectives of a group may change places: it decides the same on every rank."""
+    rounds: bool = False
+    """Sums may be rounded otherwise, as far as the program's numerics allow."""
 
     @property
     def summary(self) -> str:

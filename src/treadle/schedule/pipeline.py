@@ -89,9 +89,14 @@ def _run_one(
         _print_line(number, step, program, new, seconds)
     _print_decisions(known, ctx)
     if changed:
-        options, moves = ctx.options, step.moves_collectives
         bad = check(
-            program, new, step.after, options.check, options.seed, collectives_may_move=moves
+            program,
+            new,
+            step.after,
+            ctx.options.check,
+            ctx.options.seed,
+            collectives_may_move=step.moves_collectives,
+            rounds=step.rounds,
         )
         if bad:
             raise _failed("PIPE001", number, step, program, new, ctx, passes, bad, None)
@@ -107,6 +112,7 @@ def check(
     seed: int = 0,
     *,
     collectives_may_move: bool = False,
+    rounds: bool = False,
 ) -> list[Violation]:
     """What is wrong with `after`, looked at as closely as `level` says."""
     bad: list[Violation] = []
@@ -120,7 +126,7 @@ def check(
     if not bad and level >= 3:
         from treadle.schedule.translation import same_meaning
 
-        bad = same_meaning(before, after, seed)
+        bad = same_meaning(before, after, seed, rounds=rounds)
     return bad
 
 

@@ -52,10 +52,12 @@ def differing_results(
     after: Program,
     seed: int = 0,
     externs: Mapping[str, ExternFn] | None = None,
+    allowed: float = 0.0,
 ) -> list[tuple[str, str]]:
     """Outputs and inputs that end up different, with what differs; empty if all are the same.
 
-    Bit for bit, except that a NaN equals any NaN: passes do not change arithmetic.
+    Bit for bit, except that a NaN equals any NaN: passes do not change arithmetic. What is
+    `allowed` all the same is relative to the largest element of each result.
     """
     inputs, sizes = random_inputs(before, seed), small_sizes(before)
     results = [run(p, inputs, sizes=sizes, externs=externs) for p in (before, after)]
@@ -67,6 +69,11 @@ def differing_results(
             continue
         wide = [x.astype(np.float64) for x in (one, other)]
         wrong = ~((wide[0] == wide[1]) | (np.isnan(wide[0]) & np.isnan(wide[1])))
+        if allowed and wrong.any():
+            finite = wide[0][np.isfinite(wide[0])]
+            near = allowed * np.abs(finite).max(initial=0.0)
+            with np.errstate(invalid="ignore"):
+                wrong &= ~(np.abs(wide[0] - wide[1]) <= near)
         if wrong.any():
             first = np.argwhere(wrong)[0].tolist()
             at = tuple(first)

@@ -53,7 +53,7 @@ KERNELS: tuple[Pass, ...] = (
     Pass("build-kernels", build_kernels, Stage.KERNELS),
     # Per kernel: all accesses of its nests must agree that two loops are one.
     Pass("merge-loops", merge_loops, Stage.GROUPED),
-    Pass("schedule-loops", schedule_loops, Stage.GROUPED),
+    Pass("schedule-loops", schedule_loops, Stage.GROUPED, rounds=True),
     Pass("state-parameters", state_parameters, Stage.GROUPED),
 )
 """What is done about it: the kernels themselves."""
