@@ -143,6 +143,7 @@ class BodyBuilder:
         self.vars: tuple[Symbol, ...] = self.domain.vars + self.reduce.vars
         self.types = TypeScope(buffers)
         self._blocks: list[list[Stmt]] = [[]]
+        self._cast_from: dict[int, Value] = {}
 
     # -- plumbing --------------------------------------------------------------------------
     def emit(
@@ -168,7 +169,13 @@ class BodyBuilder:
             stmt = Stmt(op, numbers, attrs, tuple(self._blocks.pop()))
             finish(yielded)
         self._blocks[-1].append(stmt)
+        if op == "cast":
+            self._cast_from[number] = args[0]
         return Value(self, number)
+
+    def cast_from(self, value: Value) -> Value | None:
+        """What a value was converted from; None if it was made another way."""
+        return self._cast_from.get(value.number)
 
     def constant(self, value: Scalar, element: str | DType) -> Value:
         """A literal of the given type."""

@@ -266,3 +266,54 @@ def test_reads_the_lines_of_generated_loops(text: str) -> None:
     assert line is not None
     names = set(re.findall(r"\b(?:v|a|i|r)\d+(?:_x)?\b", text))
     assert all(f"'{name}'" in repr(line) or name in repr(line) for name in names)
+
+
+CAUSAL = """treadle 1
+program p
+inputs x
+outputs y
+{numerics}
+
+buffer x : f32[9, {n}] on cpu
+buffer y : f32[9, {n}] on cpu
+
+loop y_ on cpu for i in 9 reduce r in {n} {{
+  %0 = load x[{n}*i + r]
+  %1 = index r as i64
+  %2 = index 5*i as i64
+  %3 = le %1, %2
+  %4 = constant -inf f32
+  %5 = where %3, %0, %4
+  %6 = exp %5
+  %7 = reduce sum %6
+  %8 = truediv %6, %7
+  %9 = log1p %8
+  %10 = constant 1.5 f32
+  %11 = pow %9, %10
+  store y[{n}*i + r] = %11
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [32, 41])
+def test_places_are_compared_and_functions_of_the_library_called(machine: str, n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((9, n)).astype(np.float32)
+    found = run(CAUSAL.format(n=n, numerics=NUMERICS), machine, x=x)["y"]
+    seen = np.where(np.arange(n) <= 5 * np.arange(9)[:, None], np.exp(x.astype(np.float64)), 0)
+    wanted = np.log1p(seen / seen.sum(1, keepdims=True)) ** 1.5
+    np.testing.assert_allclose(found, wanted, rtol=3e-5)
+
+
+def test_a_comparison_of_places_is_one_of_32_bits() -> None:
+    text = written(
+        "const int64_t v3 = (2 * r0 + 5);",
+        "const uint8_t v4 = (uint8_t)(((int32_t)v3) <= ((int32_t)n1));",
+        "p0[r0] = (v4 ? tr_vector_exp(p0[r0]) : v90);",
+    )
+    assert "(tr_wi)(tr_w_places(((int32_t)v3), 2) <= ((int32_t)n1))" in text
+
+
+def test_should_not_compare_places_of_64_bits() -> None:
+    assert written("const uint8_t v4 = (uint8_t)(r0 <= n1);", "p0[r0] = (v4 ? v90 : v90);") == ""

@@ -33,3 +33,34 @@
 #define TR_LIBRARY_FUNCTION_OF_TWO(f) \
     static inline TR_MAYBE_UNUSED float tr_vector_##f(float x, float y) { return (float)f((double)x, (double)y); }
 #endif
+/* The same for loops that are written on whole vectors (whole.h). */
+#ifdef TR_HAS_VECTORS
+#ifdef TR_HAS_LIBRARY_VECTORS
+#define TR_LIBRARY_LANES(f, n, name) tr_f##n tr_lanes_##n##_##f(tr_f##n x) __asm__(name #f "f");
+#define TR_LIBRARY_LANES_OF_TWO(f, n, name) \
+    tr_f##n tr_lanes_##n##_##f(tr_f##n x, tr_f##n y) __asm__(name #f "f");
+#else
+#define TR_LIBRARY_LANES(f, n, name) \
+    TR_INSIDE tr_f##n tr_lanes_##n##_##f(tr_f##n x) \
+    { \
+        for (int k = 0; k < n; ++k) x[k] = tr_vector_##f(x[k]); \
+        return x; \
+    }
+#define TR_LIBRARY_LANES_OF_TWO(f, n, name) \
+    TR_INSIDE tr_f##n tr_lanes_##n##_##f(tr_f##n x, tr_f##n y) \
+    { \
+        for (int k = 0; k < n; ++k) x[k] = tr_vector_##f(x[k], y[k]); \
+        return x; \
+    }
+#endif
+#ifdef __AVX512F__
+#define TR_LIBRARY_WHOLE(f) TR_LIBRARY_LANES(f, 16, "_ZGVeN16v_")
+#define TR_LIBRARY_WHOLE_OF_TWO(f) TR_LIBRARY_LANES_OF_TWO(f, 16, "_ZGVeN16vv_")
+#else
+#define TR_LIBRARY_WHOLE(f) TR_LIBRARY_LANES(f, 8, "_ZGVdN8v_")
+#define TR_LIBRARY_WHOLE_OF_TWO(f) TR_LIBRARY_LANES_OF_TWO(f, 8, "_ZGVdN8vv_")
+#endif
+#else
+#define TR_LIBRARY_WHOLE(f)
+#define TR_LIBRARY_WHOLE_OF_TWO(f)
+#endif

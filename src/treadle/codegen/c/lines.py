@@ -85,6 +85,25 @@ class CChoice:
 CTree = CName | CNumber | CElement | CCall | CCast | CUnary | CBinary | CChoice
 
 
+def written(e: CTree) -> str:
+    """An expression as text, all of it in parentheses."""
+    match e:
+        case CName(text) | CNumber(text):
+            return text
+        case CElement(base, _, text):
+            return f"{base}[{text}]"
+        case CCall(function, args):
+            return f"{function}({', '.join(map(written, args))})"
+        case CCast(to, value):
+            return f"(({to}){written(value)})"
+        case CUnary(op, value):
+            return f"({op}{written(value)})"
+        case CBinary(op, left, right):
+            return f"({written(left)} {op} {written(right)})"
+        case CChoice(a, b, c):
+            return f"({written(a)} ? {written(b)} : {written(c)})"
+
+
 @dataclass(frozen=True)
 class CDeclared:
     """`const TYPE name = value;`"""

@@ -89,6 +89,7 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
             plain, kind = name.removeprefix(F64), "_F64" if name.startswith(F64) else ""
             count = "_OF_TWO" if plain in OF_TWO else ""
             texts.append(f"TR_LIBRARY_FUNCTION{kind}{count}({plain})")
+            texts += [] if kind else [f"TR_LIBRARY_WHOLE{count}({plain})"]
         texts += [_header("whole")] if "whole" in helpers else []
     return "\n".join(texts)
 

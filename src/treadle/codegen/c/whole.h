@@ -59,14 +59,19 @@ TR_INSIDE void tr_w_store_flags(uint8_t *p, tr_wi x)
 #endif
 }
 
+/* Whole numbers that grow by the same step. */
+TR_INSIDE tr_wi tr_w_places(int32_t first, int32_t step)
+{
+#if TR_W == 16
+    return (tr_wi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} * step + first;
+#else
+    return (tr_wi){0, 1, 2, 3, 4, 5, 6, 7} * step + first;
+#endif
+}
 /* What is left over at the end of a loop: the first n lanes, zeros in the others. */
 TR_INSIDE tr_wi tr_w_first(int n)
 {
-#if TR_W == 16
-    return (tr_wi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < n;
-#else
-    return (tr_wi){0, 1, 2, 3, 4, 5, 6, 7} < n;
-#endif
+    return (tr_wi)(tr_w_places(0, 1) < n);
 }
 TR_INSIDE tr_w tr_w_load_some(int n, const float *p)
 {

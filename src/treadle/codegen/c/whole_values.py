@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from treadle.codegen.c.fast_ops import FAST, VECTOR
+from treadle.codegen.c.fast_ops import FAST, LIBRARY, VECTOR
 from treadle.codegen.c.lines import (
     CBinary,
     CCall,
@@ -24,6 +24,7 @@ from treadle.codegen.c.lines import (
     CNumber,
     CTree,
     CUnary,
+    written,
 )
 
 
@@ -115,6 +116,8 @@ class LaneValues:
         """LaneValues of this loop."""
         self.steps: dict[str, int | None] = {variable: 1}
         """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
+        self.short: set[str] = set()
+        """Those of 32 bits."""
 
     # -- whole numbers ---------------------------------------------------------------------
     def step(self, e: CTree) -> int | None:
@@ -170,6 +173,30 @@ class LaneValues:
             case CChoice(a, b, c):
                 return any(map(self.touches_vectors, (a, b, c)))
 
+    def _short(self, e: CTree) -> str | None:
+        """A whole number of 32 bits at all lanes, or one for all; None if it is none."""
+        match e:
+            case CName(text) if text in self.short or self.types.get(text) == "int32_t":
+                step = self.step(e)
+            case CCast("int32_t", value) if not self.touches_vectors(value):
+                step = self.step(value)
+            case _:
+                return None
+        if step is None:
+            raise UnwritableError(written(e))
+        return f"tr_w_places({written(e)}, {step})" if step else written(e)
+
+    def _compared(self, op: str, left: CTree, right: CTree) -> LaneValue | None:
+        """A comparison of whole numbers of 32 bits; None if they are something else."""
+        a, b = self._short(left), self._short(right)
+        if a is None or b is None:
+            return None
+        is_one = self.step(left) == self.step(right) == 0
+        text = f"({a} {op} {b})"
+        return LaneValue(
+            LaneKind.FLAG if is_one else LaneKind.FLAGS, text if is_one else f"(tr_wi){text}"
+        )
+
     # -- floats and conditions -------------------------------------------------------------
     def value(self, e: CTree) -> LaneValue:
         """An expression on whole vectors; raises UnwritableError if it has no such form."""
@@ -185,7 +212,8 @@ class LaneValues:
             case CUnary(op, inner):
                 return self._unary(op, self.value(inner))
             case CBinary(op, left, right):
-                return self._binary(op, self.value(left), self.value(right))
+                found = self._compared(op, left, right) if op in COMPARISONS else None
+                return found or self._binary(op, self.value(left), self.value(right))
             case CChoice(a, b, c):
                 return self._choice(self.value(a), self.value(b), self.value(c))
             case CCall(function, args):
@@ -277,7 +305,8 @@ class LaneValues:
         if function == "tr_chosen_f32":
             return self._choice(*given)
         own = function.removeprefix(f"tr_{VECTOR}")
-        if not (own in FAST and own != function) and function not in PLAIN:
+        has_form = own != function and (own in FAST or own in LIBRARY)
+        if not has_form and function not in PLAIN:
             raise UnwritableError(function)
         if all(v.kind in (LaneKind.FLOAT, LaneKind.NUMBER) for v in given):
             return LaneValue(LaneKind.FLOAT, f"{function}({', '.join(v.text for v in given)})")

@@ -157,6 +157,8 @@ class WholeLoop:
         match line:
             case CDeclared(ctype, name, value) if ctype in ("int64_t", "int32_t"):
                 self.values.steps[name] = self.values.step(value)
+                if ctype == "int32_t":
+                    self.values.short.add(name)
                 if self.values.touches_vectors(value):
                     raise UnwritableError(text)
                 return text

@@ -206,8 +206,18 @@ def number(k: LoopWriter, x: Any, dtype: DType) -> Value:
 
 
 def converted(value: Value, dtype: DType) -> Value:
-    """The value in another type, or itself."""
-    return value if value.dtype is dtype else value.to(dtype)
+    """The value in another type, or itself; what was widened before is narrow again as it was."""
+    if value.dtype is dtype:
+        return value
+    before = value.body.cast_from(value)
+    if before is not None and before.dtype is dtype and _holds(value.dtype, dtype):
+        return before
+    return value.to(dtype)
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every number of a float type is one of another."""
+    return wide in (DType.F32, DType.F64) and narrow.is_float and narrow.bits < wide.bits
 
 
 def sizes_of(x: Any) -> tuple[Expr, ...]:
