@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import treadle  # noqa: E402
 from treadle.frontends.torch import compat  # noqa: E402
+from treadle.frontends.torch.lowering.ops import products as ops_products  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -172,7 +173,35 @@ def test_matrices_beyond_the_second_cache_are_the_librarys(monkeypatch: pytest.M
     def product(x: Any, w: Any) -> Any:
         return x @ w
 
+    monkeypatch.setattr(compat, "library_is_narrower", lambda: False)
     monkeypatch.setattr(compat, "second_cache", lambda: 4 * (64 * 48 + 48 * 40 + 64 * 40))
     assert calls(product, torch.randn(64, 48), torch.randn(48, 40)) == set()
     assert calls(product, torch.randn(65, 48), torch.randn(48, 40)) == {"aten.mm.default"}
     assert calls(product, torch.randn(32, 48), torch.randn(48, 400)) == set()
+
+
+def test_a_library_of_narrower_vectors_gets_only_what_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    def across(x: Any, w: Any) -> Any:
+        return x.t() @ w
+
+    shape = torch.randn
+    monkeypatch.setattr(compat, "floats_in_a_vector", lambda: 16)
+    monkeypatch.setattr(compat, "second_cache", lambda: 1)
+    monkeypatch.setattr(ops_products, "MOST_POINTS", 1 << 12)
+    monkeypatch.setattr(ops_products, "MOST_BESIDE_NARROW", 1 << 18)
+    monkeypatch.setattr(ops_products, "MOST_ACROSS", 4 * 64 * 48)
+    monkeypatch.setattr(compat, "library_is_narrower", lambda: True)
+    assert calls(product, shape(64, 48), shape(48, 64)) == set()
+    assert calls(across, shape(48, 64), shape(48, 64)) == set()
+    assert calls(across, shape(48, 65), shape(48, 64)) == {"aten.mm.default"}
+    assert calls(product, shape(64, 80), shape(80, 64)) == {"aten.mm.default"}
+    # Threads have a tile each, at least.
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert calls(product, shape(64, 48), shape(48, 64)) == {"aten.mm.default"}
+    monkeypatch.setattr(compat, "library_is_narrower", lambda: False)
+    assert calls(product, shape(64, 48), shape(48, 64)) == {"aten.mm.default"}

@@ -210,6 +210,22 @@ def floats_in_a_vector() -> int:
 
 
 @functools.cache
+def library_is_narrower() -> bool:
+    """Whether the library multiplies by vectors half as wide as the machine's.
+
+    MKL does so on processors that are not Intel's.
+    """
+    backends: Any = torch.backends
+    if floats_in_a_vector() != 16 or not backends.mkl.is_available():
+        return False
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "vendor_id" in text and "GenuineIntel" not in text
+
+
+@functools.cache
 def second_cache() -> int:
     """Bytes in the second cache of a core, as Linux says; what most have had for long elsewhere."""
     try:

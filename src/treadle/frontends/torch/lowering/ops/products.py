@@ -5,13 +5,16 @@ with eight; ours comes within a tenth of it with eight rows or more, and what fo
 done while the result is at hand. `bench/products.py` measures both.
 
 Our tiles read both factors again for every tile they have part in. That is cheap from the second
-cache and not beyond it, where the library's blocks are worth more than what is saved at the end.
+cache and not beyond it, where the library's blocks are worth more than what is saved at the end:
+unless the library knows vectors of half the width only, and our tiles are twice as fast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.node import Node, in_memory, number, operand_value
@@ -25,6 +28,11 @@ LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 4, 8, 4
 MOST_POINTS = 1 << 26
 """Multiplications of one product: what is larger does not lie in caches, which the library knows
 more about."""
+MOST_BESIDE_NARROW, MOST_ACROSS = 1 << 31, 16 << 20
+"""The same beside a library that knows narrower vectors only; bytes of a first factor that lies
+across, whose rows are lines of other pages in every step."""
+TILE = 32
+"""Columns of a tile: threads share a product by them."""
 MOST_ROWS_OF_8 = 32
 """With vectors of 8 floats tiles are small: the library catches up with so many rows."""
 FEW_ROWS = 32
@@ -65,7 +73,7 @@ def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
     check_types(c, x, w)
     if not _is_row_by_rows(x, w):
         check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1])
-        check_memory(x.sizes[-2], w.sizes[-1], x.sizes[-1])
+        check_memory(x, w)
     left, right = c.realise(x), c.realise(w)
     target = in_memory(c.buffer())
     multiply(c, left, right, target, follow)
@@ -100,12 +108,25 @@ def check_sizes(rows: Expr, columns: Expr, terms: Expr) -> None:
     m, n, k = hint(rows), hint(columns), hint(terms)
     if m < LEAST_ROWS or n < LEAST_COLUMNS or k < LEAST_TERMS:
         raise NotLowered("the library multiplies matrices of few rows or columns")
-    if m * n * k > MOST_POINTS or (m > MOST_ROWS_OF_8 and compat.floats_in_a_vector() == 8):
+    if m * n * k > _most_points(n) or (m > MOST_ROWS_OF_8 and compat.floats_in_a_vector() == 8):
         raise NotLowered("the library multiplies large matrices")
 
 
-def check_memory(rows: Expr, columns: Expr, terms: Expr) -> None:
+def _most_points(columns: int) -> int:
+    """The multiplications of the largest product of ours; threads must have enough to share."""
+    is_shared = columns // TILE >= torch.get_num_threads()
+    return MOST_BESIDE_NARROW if compat.library_is_narrower() and is_shared else MOST_POINTS
+
+
+def check_memory(x: Tensor, w: Tensor) -> None:
     """Refuse matrices that are read more than once and do not all lie in the second cache."""
-    m, n, k = hint(rows), hint(columns), hint(terms)
-    if m > FEW_ROWS and (m * k + k * n + m * n) * 4 > compat.second_cache():
+    m, n, k = hint(x.sizes[-2]), hint(w.sizes[-1]), hint(x.sizes[-1])
+    if m <= FEW_ROWS:
+        return
+    if compat.library_is_narrower():
+        lies_across = isinstance(x, Realised) and x.layout.strides[-1].value != 1
+        is_too_much = lies_across and m * k * 4 > MOST_ACROSS
+    else:
+        is_too_much = (m * k + k * n + m * n) * 4 > compat.second_cache()
+    if is_too_much:
         raise NotLowered("the library multiplies matrices that do not lie in a cache")
