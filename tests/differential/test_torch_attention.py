@@ -121,3 +121,13 @@ def test_what_the_library_does_better_stays_there(name: str) -> None:
     torch._dynamo.reset()
     found = torch.compile(function, backend="treadle")(*given)
     torch.testing.assert_close(found, function(*given), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("is_narrower", [False, True])
+def test_a_library_of_narrower_vectors_gets_only_longer_sequences(
+    is_narrower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "library_is_narrower", lambda: is_narrower)
+    short, long = [[heads(2, 9, n, 64) for _ in range(3)] for n in (128, 160)]
+    assert bool(calls(attend(True), *short)) is not is_narrower
+    assert calls(attend(True), *long), "scores take more than half of what they are made of"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.node import Node, in_memory, number
 from treadle.frontends.torch.lowering.ops.products import check_sizes, check_types, multiply
 from treadle.frontends.torch.lowering.registry import lowers
@@ -21,6 +22,8 @@ from treadle.ir.types import DType, Layout
 
 MOST_SCORES = 1 << 18
 """Scores that lie in a cache, together with what is made of them."""
+MOST_BESIDE_NARROW = 1 << 21
+"""The same beside a library whose products take twice as long as ours."""
 
 
 class Heads(NamedTuple):
@@ -132,7 +135,7 @@ def _heads(
     rows, width, columns = query.sizes[-2], query.sizes[-1], key.sizes[-2]
     check_sizes(rows, columns, width)
     check_sizes(rows, value.sizes[-1], columns)
-    if math.prod(hint(n) for n in (*query.sizes[:-1], columns)) > MOST_SCORES:
+    if math.prod(hint(n) for n in (*query.sizes[:-1], columns)) > _most_scores(query, key, value):
         raise NotLowered("all scores of long sequences do not fit into a cache")
     if scale is None and width.value is None:
         raise NotLowered("a width known at run time only")
@@ -141,6 +144,16 @@ def _heads(
         raise NotLowered("a scale that is no number")
     found = [c.realise(x) for x in (query, key, value)]
     return Heads(found[0], found[1], found[2], factor, bool(is_causal))
+
+
+def _most_scores(query: Tensor, key: Tensor, value: Tensor) -> int:
+    """How many scores are kept at most; many only if they take half the memory of the rest."""
+    if not compat.library_is_narrower():
+        return MOST_SCORES
+    result = (*query.sizes[:-1], value.sizes[-1])
+    others = [x.sizes for x in (query, key, value)]
+    beside = sum(math.prod(hint(n) for n in sizes) for sizes in (*others, result))
+    return max(MOST_SCORES, min(MOST_BESIDE_NARROW, beside // 2))
 
 
 def _seen(k: LoopWriter, heads: Heads, at: Index, v: Value, otherwise: float) -> Value:
