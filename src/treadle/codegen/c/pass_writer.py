@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.c.partial import PartialWalk, State
 from treadle.codegen.c.products import ProductTiles
+from treadle.codegen.c.types import ALIGNED
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding
 from treadle.kernel.stages import InnerPass, Step
 
@@ -128,7 +129,7 @@ class PassWriter:
         for s in self.states:
             kind = s.wide if self.has_parts else s.partial
             if self.has_lanes:
-                w.home.add(f"{kind} {s.name}[{w.lane_count}];")
+                w.home.add(f"{kind} {s.name}[{w.lane_count}] {ALIGNED};")
             else:
                 w.loops.innermost.add(f"{kind} {s.name} = {s.start};")
         if self.has_lanes and self.states:
@@ -138,7 +139,7 @@ class PassWriter:
         here = self.w.loops.innermost
         for s in self.states:
             if lane:
-                here.add(f"{s.partial} {s.name}_p[{self.w.lane_count}];")
+                here.add(f"{s.partial} {s.name}_p[{self.w.lane_count}] {ALIGNED};")
             else:
                 here.add(f"{s.partial} {s.name}_p = {s.start};")
         if lane and self.states:
@@ -169,18 +170,14 @@ class ProductPassWriter(PassWriter):
         (state,) = self.states
         self._states = {state.name}
         if self.flush < 0:
-            w.home.add(
-                f"{state.partial} {state.name}[{w.lane_count}] __attribute__((aligned(64)));"
-            )
+            w.home.add(f"{state.partial} {state.name}[{w.lane_count}] {ALIGNED};")
             w.loops.innermost.add(product.call(state.name, None))
         else:
             self._declare_wide()
             block = self.inner[self.flush]
             w.open_axis(block)
             name = f"{state.name}_p"
-            w.loops.innermost.add(
-                f"{state.partial} {name}[{w.lane_count}] __attribute__((aligned(64)));"
-            )
+            w.loops.innermost.add(f"{state.partial} {name}[{w.lane_count}] {ALIGNED};")
             w.loops.innermost.add(product.call(name, block))
             self._join(lane=True)
             w.loops.pop()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.codegen.c.body import BodyWriter
+from treadle.codegen.c.types import ALIGNED
 from treadle.index import Expr, Symbol
 from treadle.ir.loop_schedule import Axis
 from treadle.ir.products import Factor, MatrixProduct
@@ -82,7 +83,7 @@ class ProductTiles:
             total = -(-(sizes[0] or 1) // axis.size) * axis.size * (sizes[1] or 1)
             if total <= MOST_ON_STACK:
                 name = w.names.fresh("panels")
-                w.setup.add(f"float {name}[{total}] __attribute__((aligned(64)));")
+                w.setup.add(f"float {name}[{total}] {ALIGNED};")
                 return name
         whole = f"({w._extents[own]} + {axis.size - 1}) / {axis.size} * {axis.size}"
         count = f"({whole}) * {w._extents[self.product.along]} + 1"

@@ -36,7 +36,7 @@ from treadle.codegen.c.products import ProductTiles
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.scan import carried_type, scan_step
 from treadle.codegen.c.tiles import Tiles
-from treadle.codegen.c.types import STORED, converted, held
+from treadle.codegen.c.types import ALIGNED, STORED, converted, held
 from treadle.codegen.c.whole_vectors import (
     WHOLE,
     VectorLoop,
@@ -384,7 +384,7 @@ class ScheduledWriter(BodyWriter):
         """Write a value into the place that each lane has for it."""
         if name not in self._laned:
             self._laned.add(name)
-            self.home.head.append(f"{ctype} {name}_s[{self.lane_count}];")
+            self.home.head.append(f"{ctype} {name}_s[{self.lane_count}] {ALIGNED};")
         self.loops.innermost.add(f"{name}_s[{self.lane()}] = {value};")
 
     def _crossing(self) -> set[int]:
@@ -512,7 +512,7 @@ class ScheduledWriter(BodyWriter):
         if prefix == "shadow" or length is None or length > LONGEST_ON_STACK:
             return super().scratch(prefix, ctype, count, what)
         name = self.names.fresh(prefix)
-        self.setup.add(f"{ctype} {name}[{max(length, 1)}] __attribute__((aligned(64)));")
+        self.setup.add(f"{ctype} {name}[{max(length, 1)}] {ALIGNED};")
         return name
 
 

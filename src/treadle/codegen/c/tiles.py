@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from treadle.codegen.c.types import STORED, loaded
+from treadle.codegen.c.types import ALIGNED, STORED, loaded
 from treadle.codegen.c.wide_rows import WideRows
 from treadle.index import Expr, coefficient
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding
@@ -116,7 +116,7 @@ class Tiles:
         size = 1
         for a in self.axes:
             size *= a.size
-        w.loops.innermost.add(f"{kind} t{step.number}[{size}] __attribute__((aligned(64)));")
+        w.loops.innermost.add(f"{kind} t{step.number}[{size}] {ALIGNED};")
 
         def stride(a: Axis) -> int:
             found = coefficient(e, a.loop)

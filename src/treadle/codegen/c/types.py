@@ -29,6 +29,8 @@ STORED: Mapping[DType, str] = {
     DType.F64: "double",
 }
 """The C type of an element in memory."""
+ALIGNED = "__attribute__((aligned(64)))"
+"""Behind the name of an array that vectors go through: none of them crosses a line of a cache."""
 
 
 def held(dtype: DType) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.codegen.c.types import converted, held
+from treadle.codegen.c.types import ALIGNED, converted, held
 from treadle.index import coefficient
 from treadle.ir.loop_schedule import Axis, AxisPart
 from treadle.ir.types import DType
@@ -102,7 +102,7 @@ class WideRows:
 
     def _declare(self, name: str) -> None:
         assert self.axis is not None, "rows are walked in blocks"
-        self.w.loops.innermost.add(f"float {name}[{self.axis.size}] __attribute__((aligned(64)));")
+        self.w.loops.innermost.add(f"float {name}[{self.axis.size}] {ALIGNED};")
 
     def _count(self) -> str:
         assert self.axis is not None, "rows are walked in blocks"
