@@ -12,6 +12,7 @@ import pytest
 
 from treadle.analysis.cost import Roofline
 from treadle.codegen.c.block import CodeBlock
+from treadle.codegen.c.held_lanes import hold_lanes
 from treadle.codegen.c.lines import read_line
 from treadle.codegen.c.whole_vectors import VectorLoop, types_within, write_whole
 from treadle.core.context import Ctx
@@ -317,3 +318,80 @@ def test_a_comparison_of_places_is_one_of_32_bits() -> None:
 
 def test_should_not_compare_places_of_64_bits() -> None:
     assert written("const uint8_t v4 = (uint8_t)(r0 <= n1);", "p0[r0] = (v4 ? v90 : v90);") == ""
+
+
+MIDDLE = """treadle 1
+program p
+inputs x, w
+outputs y
+{numerics}
+
+buffer x : f32[3, 37, {n}] on cpu
+buffer w : f32[3, 37] on cpu
+buffer y : f32[3, {n}] on cpu
+
+loop y_ on cpu for i in 3, j in {n} reduce r in 37 {{
+  %0 = load x[37*{n}*i + {n}*r + j]
+  %1 = load w[37*i + r]
+  %2 = mul %0, %1
+  %3 = reduce sum %2
+  store y[{n}*i + j] = %3
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [16, 64, 128, 192])
+def test_sums_over_the_middle_are_held_in_vectors(machine: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((3, 37, n)).astype(np.float32)
+    w = rng.standard_normal((3, 37)).astype(np.float32)
+    program = parse_program(MIDDLE.format(n=n, numerics=NUMERICS))
+    options = Options(check=2, cc=f"gcc {machine}".strip())
+    built = run_pipeline(program, Ctx(options, Roofline(program), Journal()), KERNELS)
+    compiled = compile_program(built, options=options, optimise=2)
+    assert ("which hold the sums" in compiled.unit.text) == (n <= 128)
+    found = compiled.run({"x": x, "w": w}).read("y")
+    wanted = (x.astype(np.float64) * w[:, :, None]).sum(1)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def held(*lines: str, extent: int = 64, before: tuple[str, ...] = ()) -> str:
+    """The text around a loop over lanes; nothing if its sums stay in memory."""
+    top = CodeBlock()
+    top.add("float *const p0 = (float *)a0;", "float a1[64];", "double a2[64];")
+    around = top.open("for (int64_t r0 = 0; r0 < n1; ++r0)")
+    around.add("const float v9 = p0[r0];", *before, "#pragma omp simd")
+    block = around.open(f"for (int64_t i0_l = 0; i0_l < {extent}; ++i0_l)")
+    block.add(*lines)
+    loop = VectorLoop(around, block, {}, extent, top)
+    is_held = hold_lanes(loop, types_within(top))
+    text = "\n".join(top.lines())
+    assert is_held == ("which hold the sums" in text)
+    return text if is_held else ""
+
+
+def test_sums_of_lanes_are_loaded_once_and_stored_once() -> None:
+    text = held("const float v0 = p0[(64 * r0 + i0_l)] * v9;", "a1[i0_l] += v0;").split("#else")[0]
+    assert text.count("tr_w_load(a1 + k * TR_W)") == 1
+    assert text.count("tr_w_store(a1 + k * TR_W, a1_h[k]);") == 1
+    assert "a1_h[k] = v0 + a1_h[k];" in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("a2[i0_l] += p0[i0_l];",), {}),  # doubles
+        (("a1[(i0_l + 1)] += p0[i0_l];",), {}),  # another place
+        (("a1[i0_l] += p0[i0_l];", "const float v1 = a1[i0_l];"), {}),  # read besides
+        (("a1[i0_l] += p0[i0_l];",), {"extent": 40}),
+        (("a1[i0_l] += p0[i0_l];",), {"extent": 256}),
+        (("a1[i0_l] += p0[i0_l];",), {"before": ("const float v8 = a1[0];",)}),
+        (("p0[i0_l] = (v9);",), {}),
+    ],
+)
+def test_should_not_hold_what_is_needed_in_memory(
+    lines: tuple[str, ...], said: dict[str, object]
+) -> None:
+    assert held(*lines, **said) == ""  # type: ignore[arg-type]

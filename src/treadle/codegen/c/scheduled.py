@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame, Gate
 from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
+from treadle.codegen.c.held_lanes import hold_lanes
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
 from treadle.codegen.c.pass_writer import Acting, PassWriter, ProductPassWriter
 from treadle.codegen.c.products import ProductTiles
@@ -197,7 +198,7 @@ class ScheduledWriter(BodyWriter):
         for name, pointer in self.frame.buffers.items():
             types[pointer] = STORED[self.program.by_name[name].dtype]
         for loop in self._on_vectors:
-            if write_whole(loop, types):
+            if hold_lanes(loop, types) or write_whole(loop, types):
                 self.frame.helpers.add(WHOLE)
         self._convert_halves()
 
@@ -297,7 +298,9 @@ class ScheduledWriter(BodyWriter):
         if a.binding is Binding.VECTOR:
             whole = dict(self.body.space.items())[a.loop].value
             extent = whole if a.part is AxisPart.WHOLE else a.size if self.divides(a) else None
-            self._on_vectors.append(VectorLoop(self.loops.blocks[-2], block, reductions, extent))
+            *_, around, parent, _ = (None, *self.loops.blocks)
+            assert parent is not None, "a loop stands in a block"
+            self._on_vectors.append(VectorLoop(parent, block, reductions, extent, around))
         return block
 
     def divides(self, a: Axis) -> bool:

@@ -113,7 +113,7 @@ class LaneValues:
         self.states = states
         """What the loop combines: of no use before its end."""
         self.known: dict[str, LaneKind] = {}
-        """LaneValues of this loop."""
+        """Values of this loop."""
         self.steps: dict[str, int | None] = {variable: 1}
         """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
         self.short: set[str] = set()
@@ -228,6 +228,8 @@ class LaneValues:
         return LaneValue(kind, text)
 
     def _element(self, e: CElement) -> LaneValue:
+        if e.base in self.states:
+            raise UnwritableError(e.text)
         kind, step = self.types.get(e.base), self.step(e.index)
         if step not in (0, 1) or kind not in ("float", "uint8_t"):
             raise UnwritableError(e.text)

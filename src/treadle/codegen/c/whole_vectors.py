@@ -21,7 +21,7 @@ written with vectors for floats (`whole_values`). A loop with anything else in i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.codegen.c.block import CodeBlock
@@ -83,6 +83,8 @@ class VectorLoop:
     """State -> the operator that combines its parts, as OpenMP calls it."""
     extent: int | None
     """How often it runs, where that is known."""
+    around: CodeBlock | None = None
+    """What the block stands in that it stands in."""
 
 
 def clauses(reductions: Mapping[str, str]) -> str:
@@ -124,13 +126,20 @@ class WholeLoop:
     """One loop, written again."""
 
     def __init__(
-        self, loop: VectorLoop, types: Mapping[str, str], variable: str, extent: str
+        self,
+        loop: VectorLoop,
+        types: Mapping[str, str],
+        variable: str,
+        extent: str,
+        held: Collection[str] = (),
     ) -> None:
         self.loop, self.variable, self.extent = loop, variable, extent
         self.at = f"{variable}_v"
-        self.values = LaneValues(types, variable, loop.reductions)
+        self.values = LaneValues(types, variable, {*loop.reductions, *held})
+        self.held = held
+        """Arrays whose elements are in vectors that outlast the loop."""
         self.exact: dict[str, str] = {}
-        """LaneValues that were rounded to f16 -> what they were before."""
+        """Values that were rounded to f16 -> what they were before."""
         for state, op in loop.reductions.items():
             kind = "int32_t" if op == "|" else "float"
             if op not in TOGETHER or types.get(state) != kind:
@@ -209,6 +218,10 @@ class WholeLoop:
         if kind == "uint16_t" and op == "=" and isinstance(value, CCall):
             return self._encoded(place, value)
         found = self.values.value(value)
+        if to.base in self.held:
+            if to.text != self.variable or op != "+=":
+                raise UnwritableError(to.text)
+            return f"{to.base}_h{PART} = {found.vector} + {to.base}_h{PART};"
         if kind == "uint8_t" and op == "=":
             return f"tr_w_store_flags{HERE}({place}, {found.flags});"
         if kind != "float":
