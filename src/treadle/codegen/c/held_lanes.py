@@ -38,7 +38,7 @@ def hold_lanes(loop: VectorLoop, types: Mapping[str, str]) -> bool:
     if not _is_alone(loop, held) or any(types.get(name) != "float" for name in held):
         return False
     try:
-        whole = WholeLoop(loop, types, *opening.groups(), held=held)
+        whole = WholeLoop(loop, types, opening[1], opening[2], held)
         whole.read(texts)
     except UnwritableError:
         return False
