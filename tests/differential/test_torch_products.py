@@ -205,3 +205,51 @@ def test_a_library_of_narrower_vectors_gets_only_what_is_too_large(
     assert calls(product, shape(64, 48), shape(48, 64)) == {"aten.mm.default"}
     monkeypatch.setattr(compat, "library_is_narrower", lambda: False)
     assert calls(product, shape(64, 48), shape(48, 64)) == {"aten.mm.default"}
+
+
+HALVES = {
+    "mm": (lambda x, w, b: x @ w, (9, 40), (40, 33)),
+    "one row": (lambda x, w, b: x @ w, (1, 70), (70, 64)),
+    "addmm": (lambda x, w, b: torch.nn.functional.linear(x, w, b), (64, 48), (33, 48)),
+    "bmm": (lambda x, w, b: x @ w + b, (3, 17, 24), (3, 24, 33)),
+    "across": (lambda x, w, b: x.t() @ w.t() + b, (40, 21), (33, 40)),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_products_of_f16_are_rounded_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "multiplies_f16", lambda: False)
+    torch.manual_seed(3)
+    function, left, right = HALVES[name]
+    given = [torch.randn(s).half() for s in (left, right, (33,) if name != "one row" else (64,))]
+    wide = [x.double().requires_grad_() for x in given]
+    assert calls(function, *given) == set()
+    fast = compiled(function)
+    slope = torch.randn_like(function(*given))
+    wanted = function(*wide)
+    wanted.backward(slope.double())
+    for _ in range(2):
+        args = [x.clone().requires_grad_() for x in given]
+        found = fast(*args)
+        assert found.stride() == function(*given).stride()
+        found.backward(slope)
+        # An addition after a product rounds once more; so do gradients that are sums of several.
+        torch.testing.assert_close(found.double(), wanted, rtol=2e-3, atol=2e-3)
+        for a, b in zip(args, wide, strict=True):
+            if a.grad is not None:
+                torch.testing.assert_close(a.grad.double(), b.grad, rtol=4e-3, atol=4e-3)
+
+
+def test_large_products_of_f16_and_machines_that_know_them_are_the_librarys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    x, w = torch.randn(64, 48).half(), torch.randn(48, 40).half()
+    monkeypatch.setattr(compat, "multiplies_f16", lambda: True)
+    assert calls(product, x, w) == {"aten.mm.default"}
+    monkeypatch.setattr(compat, "multiplies_f16", lambda: False)
+    assert calls(product, x, w) == set()
+    monkeypatch.setattr(ops_products, "MOST_WIDENED", 64 * 48 + 48 * 40 - 1)
+    assert calls(product, x, w) == {"aten.mm.default"}

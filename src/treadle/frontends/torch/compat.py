@@ -226,6 +226,14 @@ def library_is_narrower() -> bool:
 
 
 @functools.cache
+def multiplies_f16() -> bool:
+    """Whether this processor has instructions for products of f16."""
+    ask = getattr(torch.cpu, "get_capabilities", None)
+    known: Any = ask() if ask is not None else {}
+    return bool(known.get("avx512_fp16") or known.get("amx_fp16"))
+
+
+@functools.cache
 def second_cache() -> int:
     """Bytes in the second cache of a core, as Linux says; what most have had for long elsewhere."""
     try:

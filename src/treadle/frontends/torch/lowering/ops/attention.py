@@ -13,12 +13,17 @@ from typing import NamedTuple
 
 from treadle.frontends.torch import compat
 from treadle.frontends.torch.lowering.node import Node, in_memory, number
-from treadle.frontends.torch.lowering.ops.products import check_sizes, check_types, multiply
+from treadle.frontends.torch.lowering.ops.products import (
+    check_sizes,
+    check_types,
+    multiply,
+    turned,
+)
 from treadle.frontends.torch.lowering.registry import lowers
 from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Realised, Tensor
 from treadle.index import Expr, hint
 from treadle.ir.build_body import Value
-from treadle.ir.types import DType, Layout
+from treadle.ir.types import DType
 
 MOST_SCORES = 1 << 18
 """Scores that lie in a cache, together with what is made of them."""
@@ -59,7 +64,7 @@ def attention(
     def score(k: LoopWriter, at: Index, v: Value) -> Value:
         return _seen(k, heads, at, v * number(k, heads.scale, DType.F32), float("-inf"))
 
-    multiply(c, heads.query, _turned(heads.key), scores, score)
+    multiply(c, heads.query, turned(heads.key), scores, score)
     sums, weights = c.buffer(1), in_memory(c.buffer(sizes=heads.scores, dtype=DType.F32))
     with c.loop(heads.scores[:-1], [heads.scores[-1]]) as k:
         at = (*k.at, *k.along)
@@ -106,13 +111,13 @@ def attention_backward(
         centred = v - inner.load(k, at[:-1])
         return weights.load(k, at) * centred * number(k, heads.scale, DType.F32)
 
-    multiply(c, heads.query, _turned(heads.key), weights, weight)
+    multiply(c, heads.query, turned(heads.key), weights, weight)
     slopes = in_memory(c.buffer(sizes=heads.scores, dtype=DType.F32))
-    multiply(c, grad, _turned(heads.value), slopes, slope)
+    multiply(c, grad, turned(heads.value), slopes, slope)
     found = [in_memory(c.buffer(position)) for position in range(3)]
     multiply(c, slopes, heads.key, found[0], lambda k, at, v: v)
-    multiply(c, _turned(slopes), heads.query, found[1], lambda k, at, v: v)
-    multiply(c, _turned(weights), grad, found[2], lambda k, at, v: v)
+    multiply(c, turned(slopes), heads.query, found[1], lambda k, at, v: v)
+    multiply(c, turned(weights), grad, found[2], lambda k, at, v: v)
     return tuple(found)
 
 
@@ -162,10 +167,3 @@ def _seen(k: LoopWriter, heads: Heads, at: Index, v: Value, otherwise: float) ->
         return v
     is_seen = k.op("le", k.index(at[-1]), k.index(at[-2]))
     return k.where(is_seen, v, k.constant(otherwise, DType.F32))
-
-
-def _turned(x: Realised) -> Realised:
-    """The same elements with rows as columns."""
-    layout = x.layout
-    (*sizes, m, n), (*strides, s, t) = layout.sizes, layout.strides
-    return Realised(x.buffer, Layout((*sizes, n, m), (*strides, t, s), layout.offset))

@@ -7,22 +7,32 @@ done while the result is at hand. `bench/products.py` measures both.
 Our tiles read both factors again for every tile they have part in. That is cheap from the second
 cache and not beyond it, where the library's blocks are worth more than what is saved at the end:
 unless the library knows vectors of half the width only, and our tiles are twice as fast.
+
+Products of f16 take the library ten to fifty times as long as those of f32 where the processor has
+no instructions for them: both factors are made f32 first, if that takes little memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from treadle.frontends.torch import compat
-from treadle.frontends.torch.lowering.node import Node, in_memory, number, operand_value
+from treadle.frontends.torch.lowering.node import (
+    Node,
+    converted,
+    in_memory,
+    number,
+    operand_value,
+)
 from treadle.frontends.torch.lowering.registry import lowers
 from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Realised, Tensor
 from treadle.index import Expr, hint
 from treadle.ir.build_body import Value
-from treadle.ir.types import DType
+from treadle.ir.types import DType, Layout
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 4, 8, 4
 MOST_POINTS = 1 << 26
@@ -33,6 +43,8 @@ MOST_BESIDE_NARROW, MOST_ACROSS = 1 << 31, 16 << 20
 across, whose rows are lines of other pages in every step."""
 TILE = 32
 """Columns of a tile: threads share a product by them."""
+MOST_WIDENED = 1 << 22
+"""Elements of factors that are made f32 for a product: 16 MiB."""
 MOST_ROWS_OF_8 = 32
 """With vectors of 8 floats tiles are small: the library catches up with so many rows."""
 FEW_ROWS = 32
@@ -70,6 +82,8 @@ def addmm(
 
 
 def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
+    if x.dtype is w.dtype is DType.F16:
+        return _of_halves(c, x, w, follow)
     check_types(c, x, w)
     if not _is_row_by_rows(x, w):
         check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1])
@@ -78,6 +92,40 @@ def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
     target = in_memory(c.buffer())
     multiply(c, left, right, target, follow)
     return target
+
+
+def _of_halves(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
+    """The product of two matrices of f16, rounded once."""
+    check_machine(c)
+    if compat.multiplies_f16():
+        raise NotLowered("the library multiplies f16 by instructions of this processor")
+    if math.prod(hint(n) for n in x.sizes) + math.prod(hint(n) for n in w.sizes) > MOST_WIDENED:
+        raise NotLowered("large matrices of f16 are not made f32")
+    if hint(w.sizes[-1]) < LEAST_COLUMNS or hint(x.sizes[-1]) < LEAST_TERMS:
+        raise NotLowered("the library multiplies matrices of few rows or columns")
+    left, right = _widened(c, x), _widened(c, w)
+    target = in_memory(c.buffer())
+    multiply(c, left, right, target, lambda k, at, v: converted(follow(k, at, v), c.dtype))
+    return target
+
+
+def _widened(c: Node, x: Tensor) -> Realised:
+    """A matrix as f32, in memory as it lies there now."""
+    lies_across = isinstance(x, Realised) and x.layout.strides[-1].value != 1
+    given = turned(x) if isinstance(x, Realised) and lies_across else x
+
+    def inner(k: LoopWriter, at: Index) -> Value:
+        return given.load(k, at).to(DType.F32)
+
+    found = c.realise(c.lazy(given.sizes, DType.F32, inner, [given]))
+    return turned(found) if lies_across else found
+
+
+def turned(x: Realised) -> Realised:
+    """The same elements with rows as columns."""
+    layout = x.layout
+    (*sizes, m, n), (*strides, s, t) = layout.sizes, layout.strides
+    return Realised(x.buffer, Layout((*sizes, n, m), (*strides, t, s), layout.offset))
 
 
 def _is_row_by_rows(x: Tensor, w: Tensor) -> bool:
@@ -97,10 +145,15 @@ def multiply(c: Node, x: Realised, w: Realised, target: Realised, follow: Follow
 
 def check_types(c: Node, *factors: Tensor) -> None:
     """Refuse what only the library multiplies."""
-    if c.graph.device != "cpu" or not c.graph.own_products or not compat.floats_in_a_vector():
-        raise NotLowered("products are library calls on this device")
+    check_machine(c)
     if any(x.dtype is not DType.F32 for x in factors):
         raise NotLowered("products of other types than f32 are library calls")
+
+
+def check_machine(c: Node) -> None:
+    """Refuse all products where none are ours."""
+    if c.graph.device != "cpu" or not c.graph.own_products or not compat.floats_in_a_vector():
+        raise NotLowered("products are library calls on this device")
 
 
 def check_sizes(rows: Expr, columns: Expr, terms: Expr) -> None:
