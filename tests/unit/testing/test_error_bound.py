@@ -357,6 +357,92 @@ def test_a_wrong_type_or_shape_is_a_difference() -> None:
     ]
 
 
+# ------------------------------------------------------------------- infinite and very large
+
+LARGE = float(np.finfo(np.float32).max) * 0.7
+
+
+def one_row(kind: str, row: list[float], numerics: Numerics = TORCH) -> tuple[Array, Array]:
+    """What a reduction of one row gives, and how far code may be from it."""
+    b = ProgramBuilder("p", numerics=numerics)
+    x, y = b.input("x", "f32", [1, len(row)]), b.output("y", "f32", [1])
+    with b.loop("loop", [1], reduce=[len(row)]) as k:
+        found = k.reduce_by(kind, k.load(x, *k.vars))
+        k.store(y, k.domain.vars, found[0] if kind == "welford" else found)
+    bounds = derive_bounds(b.build(), {"x": np.array([row], np.float32)})
+    return bounds.value("y")[0], bounds.error("y")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("sum", [np.inf, -LARGE, -LARGE]),  # the others may add up to the other infinity
+        ("prod", [np.inf, 1e-30, 1e-30]),  # the others may become 0
+        ("prod", [0.0, 1e30, 1e30]),  # the others may become infinite
+        ("welford", [LARGE, -LARGE, 1.0, 1.0]),  # the distance of two is infinite
+    ],
+)
+def test_what_overflows_on_the_way_has_no_bound_beside_infinity(
+    kind: str, row: list[float]
+) -> None:
+    assert np.isinf(one_row(kind, row)[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("sum", [np.inf, -1.0, 2.0]),
+        ("sum", [np.nan, -LARGE, -LARGE]),
+        ("prod", [np.inf, 0.5, 2.0]),
+        ("prod", [np.nan, 1e30, 1e30]),
+    ],
+)
+def test_infinity_and_nan_that_no_order_changes_are_certain(kind: str, row: list[float]) -> None:
+    value, error = one_row(kind, row)
+    assert not np.isfinite(value)
+    assert error == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "start", "row", "is_open"),
+    [
+        ("atomic_add", np.inf, [-LARGE, -LARGE], True),
+        ("atomic_add", np.inf, [-1.0, -1.0], False),
+        ("atomic_mul", np.inf, [1e-30, 1e-30], True),
+        ("atomic_mul", np.inf, [0.5, 0.5], False),
+        ("atomic_mul", np.nan, [1e-30, 1e-30], False),
+    ],
+)
+def test_what_is_combined_in_memory_overflows_as_well(
+    mode: str, start: float, row: list[float], is_open: bool
+) -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, y = b.input("x", "f32", [2]), b.input("y", "f32", [1])
+    b.returns(y)
+    with b.loop("loop", [2]) as k:
+        k.store_at(y, 0, k.load(x, *k.vars), mode)
+    inputs = {"x": np.array(row, np.float32), "y": np.array([start], np.float32)}
+    error = derive_bounds(b.build(), inputs).error("y")[0]
+    assert np.isinf(error) if is_open else error == 0
+
+
+def test_a_product_too_large_for_the_cache_is_made_and_bounded_by_parts() -> None:
+    def product(rows: int) -> tuple[Array, Array]:
+        b = ProgramBuilder("p", numerics=TORCH)
+        x, w = b.input("x", "f32", [4, 300]), b.input("w", "f32", [300, 150])
+        y = b.output("y", "f32", [rows, 150])
+        with b.loop("loop", [rows, 150], reduce=[300]) as k:
+            (i, j), (r,) = k.domain.vars, k.reduce.vars
+            k.store(y, (i, j), k.reduce_by("dot", k.load(x, i, r), k.load(w, r, j)))
+        rng = np.random.default_rng(0)
+        inputs = {n: rng.standard_normal(s) for n, s in (("x", (4, 300)), ("w", (300, 150)))}
+        bounds = derive_bounds(b.build(), {n: a.astype(np.float32) for n, a in inputs.items()})
+        return bounds.value("y"), bounds.error("y")
+
+    for whole, part in zip(product(4), product(1), strict=True):
+        assert whole[:1].tobytes() == part.tobytes()
+
+
 # -------------------------------------------------------------------------- next roundings
 
 
