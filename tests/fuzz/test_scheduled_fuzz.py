@@ -17,9 +17,12 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_programs_of_each_family_stay_within(family: str, tmp_path: Path) -> None:
-    count, failures = run_batch(family, 8, 7, Options(cache_dir=str(tmp_path)))
-    assert count > 0
-    assert failures == []
+    seen: set[bytes] = set()
+    tally = run_batch(family, 8, 7, Options(cache_dir=str(tmp_path)), seen)
+    assert tally.cases > tally.programs > 0
+    assert tally.failures == []
+    again = run_batch(family, 8, 7, Options(cache_dir=str(tmp_path)), seen)
+    assert again.programs == again.cases == 0, "no program is counted twice"
 
 
 def test_a_wrong_kernel_is_seen(tmp_path: Path) -> None:
@@ -31,5 +34,5 @@ def test_a_wrong_kernel_is_seen(tmp_path: Path) -> None:
         whole(self)
 
     with patch.object(Shared, "compile", damaged):
-        _, failures = run_batch("wide", 8, 7, Options(cache_dir=str(tmp_path)))
-    assert failures, "results that are one too large passed"
+        tally = run_batch("wide", 8, 7, Options(cache_dir=str(tmp_path)))
+    assert tally.failures, "results that are one too large passed"
