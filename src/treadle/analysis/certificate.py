@@ -2,8 +2,8 @@
 
 Independent of how the schedule was found: it compares two programs by the names of their leaf
 operations, looks at the dependences of the first and at nothing but positions in the second, and at
-what loops touch there: one that computes a value itself (recompute), or stores it no more, no longer
-waits for what was in its place.
+what loops touch there: one that computes a value itself (recompute), or no longer stores beside it,
+need not wait for it.
 """
 
 from __future__ import annotations
