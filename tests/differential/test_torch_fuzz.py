@@ -15,6 +15,7 @@ import torch_fuzz_cases as cases  # noqa: E402
 import torch_fuzz_interp  # noqa: E402
 import torch_fuzz_ops as ops  # noqa: E402
 import torch_fuzzer  # noqa: E402
+from many_threads import on_threads  # noqa: E402
 
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
@@ -38,6 +39,15 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("first", [0, 18])
 def test_some_random_functions_agree(first: int) -> None:
     done, failures = torch_fuzzer.fuzz(range(first, first + 18), SECONDS)
+    assert done
+    assert not [(case.seed, problem) for case, problem in failures]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_random_functions_whose_every_nest_is_shared_by_threads_agree() -> None:
+    with on_threads(2):
+        done, failures = torch_fuzzer.fuzz(range(2601, 2613), SECONDS)
     assert done
     assert not [(case.seed, problem) for case, problem in failures]
 

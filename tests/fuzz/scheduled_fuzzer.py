@@ -16,14 +16,19 @@ first those that the tests use, then drawn ones (`input_kinds.py`) at drawn size
 batch of programs are one translation unit, compiled with the flags each of them asks for: names
 are made different, and the helpers stand there once. Each batch has a seed and a family of its own,
 which are printed with a failure: with them and --cases 1 that batch is run again.
+
+With --threads N every nest that may be shared is, however short, and what N threads compute must
+be, bit by bit, what one computes.
 """
 
 from __future__ import annotations
 
 import _ctypes
 import argparse
+import ctypes
 import hashlib
 import json
+import os
 import random
 import re
 import sys
@@ -31,6 +36,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +51,14 @@ from focused_programs import crowds, relays
 from input_kinds import FLOATS, arrays_of
 from product_programs import products
 from random_bodies import bodies
+from short_nests import short_nests_are_shared
 from small_programs import EXTERNS, inputs_for, size_choices, small_programs
 from test_c_programs import reads_what_it_accumulates, shows_bits_of_nan
 from test_scheduled_c import SORTED_MOVES, TORCH, asks_for_a_position, scheduled
 from wide_programs import wide_programs
 
 from treadle.codegen.c.fast_ops import F64, FAST, LIBRARY, LIBRARY_F64, VECTOR
-from treadle.codegen.c.unit import ENTRY, FAST_FLAGS, prelude
+from treadle.codegen.c.unit import ENTRY, FAST_FLAGS, USE_THREADS, prelude
 from treadle.core.options import Options
 from treadle.core.toolchain import LoadedLibrary, load_shared
 from treadle.core.verdict import YES
@@ -60,7 +67,8 @@ from treadle.ir.interp.compare import random_inputs
 from treadle.ir.program import Call, Nop, Program
 from treadle.ir.text import show_program
 from treadle.runtime import compile_program
-from treadle.testing.error_bound import derive_bounds, outside
+from treadle.runtime.kernels import thread_table
+from treadle.testing.error_bound import Bounds, derive_bounds, outside
 from treadle.testing.strategies import programs
 
 PLAIN = {"special", "sort", "turn", "product", "threads"}
@@ -141,19 +149,37 @@ class Shared:
         own.append(text)
         return LoadedLibrary(_Later(self, flags, number), YES)
 
-    def compile(self) -> None:
-        """Compile and load what was added."""
+    def compile(self, threads: Threads | None) -> None:
+        """Compile and load what was added, and say which threads there are."""
         for flags, texts in self.texts.items():
             helpers = FULL if set(FAST_FLAGS) <= set(flags) else PLAIN
             source = "\n".join([prelude(frozenset(helpers)), *texts])
             loaded = load_shared(source, flags=flags, options=self.options)
             assert loaded.verdict, loaded.verdict
             self.libraries[flags] = loaded.library
+            if threads is not None:
+                loaded.library[USE_THREADS](ctypes.byref(threads.table))
 
     def close(self) -> None:
         """Let the libraries go: a million programs would not fit."""
         for library in self.libraries.values():
             _ctypes.dlclose(library._handle)
+
+
+class Threads:
+    """Threads of an OpenMP runtime, and how many of them kernels ask for."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.count = most
+        self.asked = 0
+        """How often a nest asked for more than one."""
+        wanted = ctypes.CFUNCTYPE(ctypes.c_int)(self._wanted)
+        runtime = ctypes.CDLL("libgomp.so.1")
+        self.table = thread_table(runtime, wanted, ctypes.c_int64(os.getpid()))
+
+    def _wanted(self) -> int:
+        self.asked += self.count > 1
+        return self.count
 
 
 class _Later:
@@ -234,7 +260,12 @@ class Tally:
 
 
 def run_batch(
-    name: str, count: int, number: int, options: Options, seen: set[bytes] | None = None
+    name: str,
+    count: int,
+    number: int,
+    options: Options,
+    seen: set[bytes] | None = None,
+    threads: Threads | None = None,
 ) -> Tally:
     """What a batch gave: programs drawn by a number, but those that were `seen` already."""
     family, shared, tally = FAMILIES[name], Shared(options), Tally()
@@ -250,9 +281,9 @@ def run_batch(
                 compiled.append((program, made, np.random.default_rng([number, k])))
             except Exception:
                 tally.failures.append(f"{traceback.format_exc()}\n{text}")
-    shared.compile()
+    shared.compile(threads)
     for program, made, chance in compiled:
-        run_program(family, program, made, chance, tally)
+        run_program(family, program, made, chance, tally, threads)
     shared.close()
     return tally
 
@@ -266,7 +297,12 @@ def is_known(parts: Iterable[bytes], seen: set[bytes]) -> bool:
 
 
 def run_program(
-    family: Family, program: Program, compiled: Any, chance: np.random.Generator, tally: Tally
+    family: Family,
+    program: Program,
+    compiled: Any,
+    chance: np.random.Generator,
+    tally: Tally,
+    threads: Threads | None,
 ) -> None:
     """Compare a program on its sets of inputs, all different."""
     stated, before = replace(program, numerics=TORCH), set[bytes]()
@@ -275,7 +311,7 @@ def run_program(
         if is_known([str(sizes).encode(), *[x.tobytes() for x in inputs.values()]], before):
             continue
         try:
-            failure = _compared(stated, compiled, sizes, inputs, tally)
+            failure = _compared(stated, compiled, sizes, inputs, tally, threads)
         except Exception:
             failure = traceback.format_exc()
         if failure:
@@ -302,14 +338,22 @@ def input_sets(
 
 
 def _compared(
-    stated: Program, compiled: Any, sizes: Sizes, inputs: dict[str, Any], tally: Tally
+    stated: Program,
+    compiled: Any,
+    sizes: Sizes,
+    inputs: dict[str, Any],
+    tally: Tally,
+    threads: Threads | None,
 ) -> str:
     """What is out of bounds on a set of inputs, in words; nothing if all is well."""
     named = {s.name: n for s, n in sizes.items()}
     bounds = derive_bounds(stated, inputs, sizes=named, externs=EXTERNS)
-    result = compiled.run(inputs, sizes=named)
-    got = {name: result.read(name) for name in (*stated.outputs, *stated.inputs)}
+    got = _results(compiled, inputs, named)
     found = outside(bounds, got, undecidable=1.0)
+    if threads is not None:
+        threads.count = 1
+        found += _other_bits(bounds, got, _results(compiled, inputs, named))
+        threads.count = threads.most
     if found and not shows_bits_of_nan(stated, inputs, named):
         return "\n".join(found)
     if not found and any(np.isfinite(bounds.error(name)).any() for name in stated.outputs):
@@ -319,23 +363,40 @@ def _compared(
     return ""
 
 
+def _results(compiled: Any, inputs: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    result = compiled.run(inputs, sizes=sizes)
+    names = (*compiled.program.outputs, *compiled.program.inputs)
+    return {name: result.read(name) for name in names}
+
+
+def _other_bits(bounds: Bounds, got: dict[str, Any], alone: dict[str, Any]) -> Iterator[str]:
+    """Where one thread computed something else; elements without a bound may be anything."""
+    for name, array in got.items():
+        known = np.isfinite(bounds.error(name))
+        if array[known].tobytes() != alone[name][known].tobytes():
+            yield f"{name}: not what one thread computes"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no batch after these")
     parser.add_argument("--family", choices=FAMILIES, default=None)
+    parser.add_argument("--threads", type=int, default=None, help="share every nest among them")
     parser.add_argument("--json", default=None, help="a file for the totals")
     asked = parser.parse_args()
     start, seen = time.time(), set[bytes]()
     totals = {name: Tally() for name in FAMILIES}
     turns = [name for name, family in FAMILIES.items() for _ in range(family.weight)]
     chance, number = random.Random(asked.seed), asked.seed
-    with tempfile.TemporaryDirectory() as folder:
+    threads = None if asked.threads is None else Threads(asked.threads)
+    sharing = nullcontext() if threads is None else short_nests_are_shared()
+    with tempfile.TemporaryDirectory() as folder, sharing:
         options = Options(cache_dir=folder)
         while True:
             name = asked.family or chance.choice(turns)
-            tally = run_batch(name, BATCH, number, options, seen)
+            tally = run_batch(name, BATCH, number, options, seen, threads)
             for text in tally.failures:
                 print(f"FAILED --seed {number} --family {name}\n{text}", flush=True)
             totals[name].add(tally)
