@@ -426,6 +426,51 @@ def test_what_is_combined_in_memory_overflows_as_well(
     assert np.isinf(error) if is_open else error == 0
 
 
+def test_a_number_and_itself_may_be_a_product_that_overflows_later() -> None:
+    program = point_program(lambda k, x: x + x - k.constant(LARGE, "f32"))
+    error = derive_bounds(program, {"x": np.full(256, LARGE, np.float32)}).error("y")
+    assert np.isinf(error).all()
+    assert not derive_bounds(program, {"x": np.full(256, 1.0, np.float32)}).error("y").any()
+
+
+def test_what_a_call_changes_it_may_have_read() -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, t = b.input("x", "f32", [8]), b.output("t", "f32", [8])
+    with b.loop("first", [8]) as k:
+        k.store(t, k.vars, k.exp(k.load(x, *k.vars)))
+    b.extern("mine", [1.0], [], mutates=[t])
+    externs = {"mine": lambda ctx, op: ctx.write("t", ctx.read("t") * 2)}
+    assert np.isinf(
+        derive_bounds(b.build(), {"x": np.ones(8, np.float32)}, externs=externs).error("t")
+    ).all()
+
+
+def test_which_bits_a_nan_has_is_open_where_they_are_read_as_another_type() -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, t, y = b.input("x", "f16", [4]), b.buffer("t", "f32", [2]), b.output("y", "f32", [2])
+    halves = b.view("halves", t, [4], element="f16")
+    with b.loop("first", [4]) as k:
+        k.store(halves, k.vars, k.load(x, *k.vars))
+    with b.loop("second", [2]) as k:
+        k.store(y, k.vars, k.load(t, *k.vars))
+    error = derive_bounds(b.build(), {"x": np.array([1, np.nan, 1, 1], np.float16)}).error("y")
+    assert np.isinf(error).tolist() == [True, False]
+
+
+def test_narrow_sums_of_several_stores_may_be_rounded_in_between_or_not() -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, y = b.input("x", "bf16", [4]), b.input("y", "bf16", [1])
+    b.returns(y)
+    with b.loop("loop", [4]) as k:
+        k.store_at(y, 0, k.load(x, *k.vars), "atomic_add")
+        k.store_at(y, 0, k.load(x, *k.vars), "atomic_add")
+    inputs = {"x": np.full(4, 2.0**-10), "y": np.ones(1)}  # half of a last place, twice
+    kind = NUMPY_TYPES[DType.BF16]
+    bounds = derive_bounds(b.build(), {n: a.astype(kind) for n, a in inputs.items()})
+    assert bounds.value("y") == 1.0
+    assert not outside(bounds, {"y": np.array([1 + 2.0**-7], kind)})
+
+
 def test_a_product_too_large_for_the_cache_is_made_and_bounded_by_parts() -> None:
     def product(rows: int) -> tuple[Array, Array]:
         b = ProgramBuilder("p", numerics=TORCH)

@@ -38,8 +38,12 @@ def combined_errors(
     dtype: DType,
     after: Array,
     numerics: Numerics,
+    may_stay_wide: bool = False,
 ) -> Deviation:
-    """The errors of a whole row after a store of `value` at the places `at`."""
+    """The errors of a whole row after a store of `value` at the places `at`.
+
+    With `may_stay_wide` another store combines there next, and code may round after both.
+    """
     if mode == "plain":
         return _replaced(old, at, new)
     if not dtype.is_float or mode not in COMBINED:
@@ -49,7 +53,10 @@ def combined_errors(
     error = new.unrounded if numerics.contraction and mode == "atomic_add" else new.error
     x, y = before.astype(np.float64), value.astype(np.float64)
     found = COMBINED[mode](x, old.error, at, y, error, dtype, numerics)
-    return Deviation.of(rounded(found[0], found[1], after, dtype))
+    bound = rounded(found[0], found[1], after, dtype)
+    if may_stay_wide and dtype.is_low_precision:
+        bound = np.maximum(bound, found[1] + farthest(after.astype(np.float64), found[0]))
+    return Deviation.of(bound)
 
 
 def _replaced(old: Deviation, at: Array, new: Deviation) -> Deviation:

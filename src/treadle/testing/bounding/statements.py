@@ -37,7 +37,7 @@ from treadle.testing.bounding.rounding import (
     undecided,
 )
 from treadle.testing.bounding.scan_sort import SCAN_SPREADS, sort_spreads
-from treadle.testing.bounding.scatter import combined_errors
+from treadle.testing.bounding.scatter import COMBINED, combined_errors
 
 Spreads: TypeAlias = "Deviation | tuple[Deviation, ...]"
 LARGEST_RADIUS = 5.7
@@ -362,6 +362,17 @@ TOGETHER: Mapping[str, Callable[[BoundRun, Stmt, int], None]] = {"scan": _scan, 
 """Statements with regions: value and error are found side by side."""
 
 
+def _is_combined_again(run: BoundRun, stmt: Stmt) -> bool:
+    """Whether a later store of the body combines in the same storage."""
+    storage_of = run.memory.program.storage_of
+    later = run.body.stmts[::-1]
+    later = later[: next((k for k, other in enumerate(later) if other is stmt), len(later))]
+    return any(
+        s.op == "store" and s.mode in COMBINED and storage_of(s.buffer) == storage_of(stmt.buffer)
+        for s in later
+    )
+
+
 def _store(run: BoundRun, stmt: Stmt, at: int) -> None:
     """Write a value and its error; at an index that is not certain, no element has a bound."""
     name, mode = str(stmt.attr("buffer")), str(stmt.attr("mode"))
@@ -389,7 +400,8 @@ def _store(run: BoundRun, stmt: Stmt, at: int) -> None:
         dtype,
         run.memory.elements(name),
         run.numerics,
+        may_stay_wide=_is_combined_again(run, stmt),
     )
     if lost:
         new = Deviation.of(np.full(before.size, np.inf))
-    run.errors.write(name, new, touched)
+    run.errors.write(name, run.errors.with_bits_of_nan(name, new), touched)
