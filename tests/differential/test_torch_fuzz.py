@@ -69,6 +69,15 @@ FOUND: dict[str, tuple[str, str]] = {
         "x0 = torch.rand((2,)) > 0.5",
         "v5 = x0.repeat(2, 1)\nv6 = v5.mT\nreturn [v5, v6]",
     ),
+    "softmax in training of a tensor that lies the other way": (
+        "x0 = torch.randn((2, 3, 2), requires_grad=True)",
+        "v0 = x0.transpose(0, 1)\nreturn [v0.softmax(0), v0.log_softmax(0)]",
+    ),
+    "one number of f16 fills rows": (
+        "x0 = torch.randn(3, 40).to(torch.float16)",
+        "v0 = x0.round()\nv0[torch.tensor([0, 0, 1, 0])] = 1"
+        "\nreturn [v0, x0[:, :1].expand(3, 40).contiguous()]",
+    ),
     "softmax of a reshape of nothing": (
         "x0 = torch.randn(4, 0, 4).transpose(0, -1)",
         "v0 = F.softmin(x0.reshape(-1) + 1.5, -1)\nreturn [v0]",
