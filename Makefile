@@ -43,8 +43,10 @@ explore: $(STAMPS)/test ## random programs, functions and files with fresh seeds
 	@seed=$${SEED:-$$(date +%s)}; echo "seed $$seed"; \
 	HYPOTHESIS_PROFILE=explore $(PY) -m pytest -n $(JOBS) tests/property --hypothesis-seed=$$seed && \
 	$(PY) tests/fuzz/command_fuzzer.py --cases 3000 --seed $$seed && \
-	$(PY) tests/fuzz/scheduled_fuzzer.py --cases 3000 --seed $$seed && \
-	$(PY) tests/differential/torch_fuzzer.py --cases 200 --seed $$seed
+	$(PY) tests/fuzz/scheduled_fuzzer.py --cases 60000 --seed $$seed && \
+	$(PY) tests/fuzz/scheduled_fuzzer.py --cases 10000 --threads 2 --seed $$seed && \
+	$(PY) tests/differential/torch_fuzzer.py --cases 200 --seed $$seed && \
+	$(PY) tests/differential/torch_fuzzer.py --cases 100 --threads 2 --seed $$seed
 
 test-gpu: ## on a machine with a GPU, torch and Triton: operators, random functions, every kind of kernel (PY=python to use its own)
 	PYTHONPATH=src $(PY) tests/gpu/nccl_one_rank.py

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src:tests/differential python tests/differential/opinfo_runner.py [NAME ...]
         [--dtype float32] [--samples 3] [--dynamic] [--forward] [--json FILE] [--from N] [--to N]
-        [--device cuda] [--share K/N]
+        [--device cuda] [--share K/N] [--threads N]
 
 For every operator: `pass` (all of it generated), `fallback` (right, with calls of the operator
 itself), `fail` (wrong, not compiled, or a lowering that raised an exception),
@@ -21,11 +21,13 @@ import unittest
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
+from many_threads import on_threads
 from torch.utils import _pytree as pytree
 
 from treadle.core.options import Options
@@ -271,9 +273,18 @@ def main() -> int:
     parser.add_argument("--to", type=int, default=10_000)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--share", default="0/1", help="every Nth operator from the Kth on: K/N")
+    parser.add_argument("--threads", type=int, help="share every nest among so many threads")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    outcomes = []
+    with on_threads(args.threads) if args.threads else nullcontext():
+        outcomes = run_all(args)
+    print(summary(outcomes))
+    return 1 if any(o.status == "fail" for o in outcomes) else 0
+
+
+def run_all(args: argparse.Namespace) -> list[Outcome]:
+    """What became of each operator asked for; failures are told at once."""
+    outcomes: list[Outcome] = []
     own, shares = map(int, args.share.split("/"))
     dtype = getattr(torch, args.dtype)
     for op in islice(operators(args.names), args.first + own, args.to, shares):
@@ -285,8 +296,7 @@ def main() -> int:
             with open(args.json, "w", encoding="utf-8") as f:
                 json.dump([asdict(o) for o in outcomes], f, indent=1)
         gc.collect()
-    print(summary(outcomes))
-    return 1 if any(o.status == "fail" for o in outcomes) else 0
+    return outcomes
 
 
 if __name__ == "__main__":

@@ -397,6 +397,37 @@ def test_every_store_mode_combines_alike_at_repeated_places(dtype: DType) -> Non
     agree(b.build(), arrays, bounded=True)
 
 
+def test_narrow_numbers_combined_by_several_stores_are_held_wider() -> None:
+    """Many small steps are lost if each is rounded, also where another store combines there."""
+    b = ProgramBuilder("several")
+    x, acc = b.input("x", "bf16", [2, 64]), b.input("acc", "bf16", [2])
+    b.returns(acc)
+    with b.loop("loop", [2], reduce=[64]) as k:
+        (i,), (r,) = k.domain.vars, k.reduce.vars
+        k.store_at(acc, i, k.load(x, i, r), "atomic_add")
+        k.store_at(acc, i, k.load(x, i, r), "atomic_add")
+    inputs = {"x": np.full((2, 64), 2.0**-9), "acc": np.ones(2)}
+    narrow = {name: a.astype(NUMPY_TYPES[DType.BF16]) for name, a in inputs.items()}
+    compiled = compile_program(b.build(), optimise=0)
+    assert compiled.run(narrow).read("acc").tolist() == [1.25, 1.25]
+    agree(b.build(), narrow, bounded=True)
+
+
+def test_combining_halves_of_numbers_leaves_the_others_alone() -> None:
+    """A half may look like a NaN, whose bits nothing touched."""
+    b = ProgramBuilder("halves")
+    x = b.input("x", "f32", [8])
+    b.returns(x)
+    halves = b.view("halves", x, [16], element="f16")
+    with b.loop("loop", [2]) as k:
+        k.store_at(halves, k.vars[0] * 2 + 1, k.constant(1.0, "f16"), "atomic_add")
+    bits = np.arange(8, dtype=np.uint32) * 0x1000 + 0x3F807C01  # low halves are signalling NaN
+    result = compile_program(b.build(), optimise=0).run({"x": bits.view(np.float32)})
+    found = result.read("x").view(np.uint32)
+    assert (found[2:] == bits[2:]).all()
+    assert (found & 0xFFFF == bits & 0xFFFF).all()
+
+
 def test_stores_happen_once_along_loops_they_do_not_vary_over() -> None:
     b = ProgramBuilder("once")
     x, acc = b.input("x", "f32", [4, 3]), b.input("acc", "f32", [4])

@@ -15,6 +15,7 @@ import torch_fuzz_cases as cases  # noqa: E402
 import torch_fuzz_interp  # noqa: E402
 import torch_fuzz_ops as ops  # noqa: E402
 import torch_fuzzer  # noqa: E402
+from many_threads import on_threads  # noqa: E402
 
 from treadle.core.options import Options  # noqa: E402
 from treadle.frontends.torch.capture.compile import Settings  # noqa: E402
@@ -44,6 +45,15 @@ def test_some_random_functions_agree(first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+def test_random_functions_whose_every_nest_is_shared_by_threads_agree() -> None:
+    with on_threads(2):
+        done, failures = torch_fuzzer.fuzz(range(2601, 2613), SECONDS)
+    assert done
+    assert not [(case.seed, problem) for case, problem in failures]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "first",
     [100, *[pytest.param(n, marks=pytest.mark.exhaustive) for n in range(130, 520, 30)]],
@@ -58,6 +68,14 @@ FOUND: dict[str, tuple[str, str]] = {
     "a result and its transpose share memory": (
         "x0 = torch.rand((2,)) > 0.5",
         "v5 = x0.repeat(2, 1)\nv6 = v5.mT\nreturn [v5, v6]",
+    ),
+    "softmax in training of a tensor that lies the other way": (
+        "x0 = torch.randn((2, 3, 2), requires_grad=True)",
+        "v0 = x0.transpose(0, 1)\nreturn [v0.softmax(0), v0.log_softmax(0)]",
+    ),
+    "one number of f16 fills rows": (
+        "x0 = torch.randn(3, 64).to(torch.float16)",
+        "v0 = x0.round()\nv0[torch.tensor([0, 0, 1, 0])] = 1\nreturn [v0]",
     ),
     "softmax of a reshape of nothing": (
         "x0 = torch.randn(4, 0, 4).transpose(0, -1)",

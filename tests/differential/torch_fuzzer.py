@@ -2,6 +2,8 @@
 
     PYTHONPATH=src python tests/differential/torch_fuzzer.py --cases 10000 --seed 0
 
+With --threads N torch has so many, and every nest that may be shared is, however short.
+
 Prints the seed of every failure and, made smaller, the source text of its function. A failure is
 one that torch's own plain backend (`aot_eager`) does not have.
 """
@@ -17,11 +19,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+from many_threads import on_threads
 from torch_bounds import BoundedTensor, further_off
 from torch_fuzz_cases import Case, functions_of, make_case, storage_of, text_of
 from torch_fuzz_interp import Watching
@@ -374,13 +378,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--device", default="cpu", help="where functions run: cpu or cuda")
+    parser.add_argument("--threads", type=int, help="share every nest among so many threads")
     args = parser.parse_args()
     torch.set_default_device(args.device)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     start = time.perf_counter()
     seeds = range(args.seed, args.seed + args.cases)
-    done, failures = fuzz(seeds, args.seconds, lambda text: print(text, flush=True))
+    with on_threads(args.threads) if args.threads else nullcontext():
+        done, failures = fuzz(seeds, args.seconds, lambda text: print(text, flush=True))
     took = time.perf_counter() - start
     print(f"{done} cases from seed {args.seed}, {len(failures)} failures, {took:.0f} s")
     print("failing seeds:", [case.seed for case, _ in failures])

@@ -36,6 +36,7 @@ ELEMENTS = (
     DType.F32,
     DType.F32,
     DType.BF16,
+    DType.F16,
     DType.F64,
     DType.I32,
     DType.I64,

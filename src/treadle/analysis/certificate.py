@@ -2,7 +2,8 @@
 
 Independent of how the schedule was found: it compares two programs by the names of their leaf
 operations, looks at the dependences of the first and at nothing but positions in the second, and at
-what loops read there: one that computes a value itself (recompute) no longer waits for it.
+what loops touch there: one that computes a value itself (recompute), or no longer stores beside it,
+need not wait for it.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def _order_kept(
         for d in deps.into[target]:
             if collectives_may_move and d.cause == COLLECTIVES:
                 continue
-            if _reads_no_more(after, d, name):
+            if _touches_no_more(after, d, name):
                 continue
             for source in _still_there(d.source, at, behind):
                 other = at[source]
@@ -153,7 +154,7 @@ def _values_kept(before: Program, after: Program, place: dict[str, int]) -> Iter
         if source not in place and target in place and d.carries:
             if source in twins and _reads_from(after, target, twins[source]):
                 continue
-            if _reads_no_more(after, d, target):
+            if _touches_no_more(after, d, target):
                 continue
             yield Violation("CERT002", f"{source} is gone, yet {d.reason}", target)
     outputs = {before.storage_of(n) for n in (*before.outputs, *before.inputs)}
@@ -182,10 +183,10 @@ def _twins(before: Program, place: dict[str, int]) -> dict[str, set[str]]:
     return found
 
 
-def _reads_no_more(after: Program, d: Dep, target: str) -> bool:
-    """Whether a loop that read a value does not touch its storage any more."""
+def _touches_no_more(after: Program, d: Dep, target: str) -> bool:
+    """Whether a loop that read a value, or wrote beside it, has left its storage alone."""
     op = after.op_by_name.get(target)
-    if d.kind is not DepKind.RAW or not isinstance(op, Loop):
+    if d.kind not in (DepKind.RAW, DepKind.WAW) or not isinstance(op, Loop):
         return False
     return all(after.storage_of(name) != d.storage for name in effects(op).touched)
 

@@ -38,6 +38,7 @@ def narrow_rows(
         return []
     written = [a.storage for a in accesses if a.mode]
     touched = [a.storage for a in accesses]
+    loads = [at.number for at in body.walk() if at.stmt.op == "load"]
     found = []
     for at in body.walk():
         stmt = at.stmt
@@ -51,7 +52,8 @@ def narrow_rows(
         if stmt.op == "load" and storage not in written:
             found.append(at.number)
         elif stmt.op == "store" and stmt.mode == "plain" and touched.count(storage) == 1:
-            found += [] if stmt.args[0] in found else [stmt.args[0]]
+            # To stage a load is about its own row, which one number for all of `v` has not.
+            found += [] if stmt.args[0] in (*found, *loads) else [stmt.args[0]]
     return [n for n in found if n is not None]
 
 

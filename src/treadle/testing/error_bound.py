@@ -168,8 +168,8 @@ def outside(
 
 
 def _worst(name: str, value: Array, found: Array, error: Array, slack: float) -> str:
-    wide, other = value.astype(np.float64), found.astype(np.float64)
     with np.errstate(all="ignore"):
+        wide, other = value.astype(np.float64), found.astype(np.float64)
         # Whole numbers may not fit f64, and are equal or not.
         same = (value == found) | (np.isnan(wide) & np.isnan(other))
         apart = np.where(same, 0.0, np.abs(other - wide))

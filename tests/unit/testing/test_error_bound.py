@@ -357,6 +357,137 @@ def test_a_wrong_type_or_shape_is_a_difference() -> None:
     ]
 
 
+# ------------------------------------------------------------------- infinite and very large
+
+LARGE = float(np.finfo(np.float32).max) * 0.7
+
+
+def one_row(kind: str, row: list[float], numerics: Numerics = TORCH) -> tuple[Array, Array]:
+    """What a reduction of one row gives, and how far code may be from it."""
+    b = ProgramBuilder("p", numerics=numerics)
+    x, y = b.input("x", "f32", [1, len(row)]), b.output("y", "f32", [1])
+    with b.loop("loop", [1], reduce=[len(row)]) as k:
+        found = k.reduce_by(kind, k.load(x, *k.vars))
+        k.store(y, k.domain.vars, found[0] if kind == "welford" else found)
+    bounds = derive_bounds(b.build(), {"x": np.array([row], np.float32)})
+    return bounds.value("y")[0], bounds.error("y")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("sum", [np.inf, -LARGE, -LARGE]),  # the others may add up to the other infinity
+        ("prod", [np.inf, 1e-30, 1e-30]),  # the others may become 0
+        ("prod", [0.0, 1e30, 1e30]),  # the others may become infinite
+        ("welford", [LARGE, -LARGE, 1.0, 1.0]),  # the distance of two is infinite
+    ],
+)
+def test_what_overflows_on_the_way_has_no_bound_beside_infinity(
+    kind: str, row: list[float]
+) -> None:
+    assert np.isinf(one_row(kind, row)[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("sum", [np.inf, -1.0, 2.0]),
+        ("sum", [np.nan, -LARGE, -LARGE]),
+        ("prod", [np.inf, 0.5, 2.0]),
+        ("prod", [np.nan, 1e30, 1e30]),
+    ],
+)
+def test_infinity_and_nan_that_no_order_changes_are_certain(kind: str, row: list[float]) -> None:
+    value, error = one_row(kind, row)
+    assert not np.isfinite(value)
+    assert error == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "start", "row", "is_open"),
+    [
+        ("atomic_add", np.inf, [-LARGE, -LARGE], True),
+        ("atomic_add", np.inf, [-1.0, -1.0], False),
+        ("atomic_mul", np.inf, [1e-30, 1e-30], True),
+        ("atomic_mul", np.inf, [0.5, 0.5], False),
+        ("atomic_mul", np.nan, [1e-30, 1e-30], False),
+    ],
+)
+def test_what_is_combined_in_memory_overflows_as_well(
+    mode: str, start: float, row: list[float], is_open: bool
+) -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, y = b.input("x", "f32", [2]), b.input("y", "f32", [1])
+    b.returns(y)
+    with b.loop("loop", [2]) as k:
+        k.store_at(y, 0, k.load(x, *k.vars), mode)
+    inputs = {"x": np.array(row, np.float32), "y": np.array([start], np.float32)}
+    error = derive_bounds(b.build(), inputs).error("y")[0]
+    assert np.isinf(error) if is_open else error == 0
+
+
+def test_a_number_and_itself_may_be_a_product_that_overflows_later() -> None:
+    program = point_program(lambda k, x: x + x - k.constant(LARGE, "f32"))
+    error = derive_bounds(program, {"x": np.full(256, LARGE, np.float32)}).error("y")
+    assert np.isinf(error).all()
+    assert not derive_bounds(program, {"x": np.full(256, 1.0, np.float32)}).error("y").any()
+
+
+def test_what_a_call_changes_it_may_have_read() -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, t = b.input("x", "f32", [8]), b.output("t", "f32", [8])
+    with b.loop("first", [8]) as k:
+        k.store(t, k.vars, k.exp(k.load(x, *k.vars)))
+    b.extern("mine", [1.0], [], mutates=[t])
+    externs = {"mine": lambda ctx, op: ctx.write("t", ctx.read("t") * 2)}
+    assert np.isinf(
+        derive_bounds(b.build(), {"x": np.ones(8, np.float32)}, externs=externs).error("t")
+    ).all()
+
+
+def test_which_bits_a_nan_has_is_open_where_they_are_read_as_another_type() -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, t, y = b.input("x", "f16", [4]), b.buffer("t", "f32", [2]), b.output("y", "f32", [2])
+    halves = b.view("halves", t, [4], element="f16")
+    with b.loop("first", [4]) as k:
+        k.store(halves, k.vars, k.load(x, *k.vars))
+    with b.loop("second", [2]) as k:
+        k.store(y, k.vars, k.load(t, *k.vars))
+    error = derive_bounds(b.build(), {"x": np.array([1, np.nan, 1, 1], np.float16)}).error("y")
+    assert np.isinf(error).tolist() == [True, False]
+
+
+def test_narrow_sums_of_several_stores_may_be_rounded_in_between_or_not() -> None:
+    b = ProgramBuilder("p", numerics=TORCH)
+    x, y = b.input("x", "bf16", [4]), b.input("y", "bf16", [1])
+    b.returns(y)
+    with b.loop("loop", [4]) as k:
+        k.store_at(y, 0, k.load(x, *k.vars), "atomic_add")
+        k.store_at(y, 0, k.load(x, *k.vars), "atomic_add")
+    inputs = {"x": np.full(4, 2.0**-10), "y": np.ones(1)}  # half of a last place, twice
+    kind = NUMPY_TYPES[DType.BF16]
+    bounds = derive_bounds(b.build(), {n: a.astype(kind) for n, a in inputs.items()})
+    assert bounds.value("y") == 1.0
+    assert not outside(bounds, {"y": np.array([1 + 2.0**-7], kind)})
+
+
+def test_a_product_too_large_for_the_cache_is_made_and_bounded_by_parts() -> None:
+    def product(rows: int) -> tuple[Array, Array]:
+        b = ProgramBuilder("p", numerics=TORCH)
+        x, w = b.input("x", "f32", [4, 300]), b.input("w", "f32", [300, 150])
+        y = b.output("y", "f32", [rows, 150])
+        with b.loop("loop", [rows, 150], reduce=[300]) as k:
+            (i, j), (r,) = k.domain.vars, k.reduce.vars
+            k.store(y, (i, j), k.reduce_by("dot", k.load(x, i, r), k.load(w, r, j)))
+        rng = np.random.default_rng(0)
+        inputs = {n: rng.standard_normal(s) for n, s in (("x", (4, 300)), ("w", (300, 150)))}
+        bounds = derive_bounds(b.build(), {n: a.astype(np.float32) for n, a in inputs.items()})
+        return bounds.value("y"), bounds.error("y")
+
+    for whole, part in zip(product(4), product(1), strict=True):
+        assert whole[:1].tobytes() == part.tobytes()
+
+
 # -------------------------------------------------------------------------- next roundings
 
 

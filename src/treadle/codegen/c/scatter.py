@@ -24,6 +24,8 @@ COMBINE: Mapping[str, str] = {
     "atomic_xor": "bitwise_xor",
 }
 """The operation of the table behind every mode that combines."""
+IN_SHADOW = frozenset({"atomic_add", "atomic_mul", "atomic_min", "atomic_max"})
+"""Modes that combine in a wider shadow just as well."""
 BITWISE = frozenset({"atomic_and", "atomic_or", "atomic_xor"})
 
 
@@ -55,10 +57,15 @@ def shadow_line(mode: str, element: str, value: str, shadow: DType) -> str:
 def shadow_copies(
     dtype: DType, pointer: str, name: str, count: str, shadow: DType
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The loops that fill the shadow before, and write it back after."""
+    """The loops that fill the shadow before, and write it back after.
+
+    What was NaN and is NaN keeps its bits: they may be half of a number that nothing touched.
+    """
     head = ("#pragma omp simd", f"for (int64_t q = 0; q < {count}; ++q)")
     back = stored(dtype, converted(f"{name}[q]", shadow, dtype))
+    old = loaded(dtype, f"{pointer}[q]")
+    is_number = f"{name}[q] == {name}[q] || {old} == {old}"
     return (
         (*head, f"    {name}[q] = {loaded(dtype, f'{pointer}[q]')};"),
-        (*head, f"    {pointer}[q] = {back};"),
+        (*head, f"    {pointer}[q] = {is_number} ? {back} : {pointer}[q];"),
     )

@@ -8,6 +8,7 @@ from treadle.codegen.c.body import BodyWriter
 from treadle.codegen.c.ops import NEEDS_SPECIAL, bitcast, to_int
 from treadle.codegen.c.scatter import (
     BITWISE,
+    IN_SHADOW,
     shadow_line,
     store_line,
     wants_shadow,
@@ -19,7 +20,7 @@ from treadle.index import Expr
 from treadle.ir.body import Literal, Stmt
 from treadle.ir.ops import POINTWISE
 from treadle.ir.spec_facts import storage_limit
-from treadle.ir.types import DType, promote
+from treadle.ir.types import Buffer, DType, promote
 
 Statement = Callable[[BodyWriter, Stmt, int], None]
 
@@ -212,7 +213,7 @@ def _store(w: BodyWriter, stmt: Stmt, number: int) -> None:
         return
     value = converted(w.name_of(a), w.type_of(a), buffer.dtype)
     element = _element(w, stmt)
-    if wants_shadow(mode, buffer.dtype) and _only_access(w, buffer.name):
+    if mode in IN_SHADOW and _has_shadow(w, buffer):
         shadow = w.shadow(buffer)
         inside = element[element.index("[") :]
         line = shadow_line(mode, f"{shadow}{inside}", f"({value})", w.shadow_type())
@@ -221,11 +222,14 @@ def _store(w: BodyWriter, stmt: Stmt, number: int) -> None:
     w.loops.innermost.add(store_line(mode, buffer.dtype, element, f"({value})"))
 
 
-def _only_access(w: BodyWriter, buffer: str) -> bool:
-    """Whether nothing else in the body touches the storage, so that a shadow may stand for it."""
-    root = w.program.storage_of(buffer)
+def _has_shadow(w: BodyWriter, buffer: Buffer) -> bool:
+    """Whether a wider shadow stands for a storage: all that touches it combines in the shadow."""
+    root = w.program.storage_of(buffer.name)
     touched = [s for s in w.nests.steps if root in s.loads or s.stores == root]
-    return len(touched) == 1
+    if any(s.op != "store" or s.stmt.buffer != buffer.name for s in touched):
+        return False
+    modes = {s.stmt.mode for s in touched}
+    return modes <= IN_SHADOW and any(wants_shadow(mode, buffer.dtype) for mode in modes)
 
 
 STATEMENTS: Mapping[str, Statement] = {

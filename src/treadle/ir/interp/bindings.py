@@ -92,6 +92,8 @@ def _check_facts(symbol: Symbol, value: int) -> None:
 
 def number(e: Expr, values: Mapping[Symbol, int], where: str) -> int:
     """The integer a size expression stands for."""
+    if e.value is not None:  # most are, and runs are short
+        return e.value
     unbound = [s.name for s in e.free if s not in values]
     if unbound:
         message = f"{where} needs size {min(unbound)}, which the program does not declare"

@@ -31,7 +31,7 @@ from treadle.ir.interp.errors import RunError
 from treadle.ir.interp.memory import Memory
 from treadle.ir.interp.statements import EFFECTS, STATEMENTS, Value
 from treadle.ir.ops import OPS
-from treadle.ir.program import Loop
+from treadle.ir.program import Loop, Operation, Program
 from treadle.ir.text_print import PRINTERS
 from treadle.ir.types import DType
 from treadle.ir.typing import BodyTypeError, ValueType, infer_types
@@ -166,9 +166,14 @@ def count_values(stmts: Sequence[Stmt]) -> int:
     return sum(OPS[s.op].produces + count_values(s.region) for s in stmts)
 
 
+def _inferred(op: Operation, program: Program) -> list[ValueType]:
+    assert isinstance(op, Loop)
+    return infer_types(op.body, program.by_name)
+
+
 def _types(op: Loop, memory: Memory) -> list[ValueType]:
     try:
-        return infer_types(op.body, memory.program.by_name)
+        return memory.program.derive_of(op, _inferred)
     except BodyTypeError as error:
         message = f"operation '{op.name}': {error}"
         raise RunError(message, code="RUN008", operations=[op.name]) from error

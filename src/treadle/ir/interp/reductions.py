@@ -30,6 +30,10 @@ from treadle.ir.types import DType
 Reduction: TypeAlias = "Callable[[Sequence[Array], DType], Array | tuple[Array, ...]]"
 
 
+MOST_AT_ONCE = 1 << 17
+"""How many products are made at once: what is made of them stays in the cache."""
+
+
 def accumulator(array: Array, dtype: DType) -> Array:
     """Values of type `dtype` in the type they are added up in."""
     return array.astype(np.float64) if dtype.is_float else array
@@ -46,6 +50,8 @@ def _prod(operands: Sequence[Array], to: DType) -> Array:
 
 
 def _dot(operands: Sequence[Array], to: DType) -> Array:
+    if operands[0].size > MOST_AT_ONCE and operands[0].ndim > 1:
+        return np.stack([_dot(pair, to) for pair in zip(*operands, strict=True)])
     a, b = (accumulator(convert(x, to), to) for x in operands)
     return convert(np.asarray(np.add.reduce(a * b, axis=-1, dtype=a.dtype)), to)
 

@@ -57,6 +57,12 @@ def _gelu_tilt(x: Array) -> Array:
     return np.where(np.isinf(x), np.nan, tilt)  # an infinity times nothing
 
 
+def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), from the side where exp does not overflow: small results are not lost."""
+    e = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1.0, e) / (1.0 + e))
+
+
 WIDE: Mapping[str, Callable[..., Array]] = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "exp": np.exp,
@@ -80,7 +86,7 @@ WIDE: Mapping[str, Callable[..., Array]] = {
     "atanh": np.arctanh,
     "atan2": np.arctan2,
     "hypot": np.hypot,
-    "sigmoid": special.expit,
+    "sigmoid": _sigmoid,
     "erf": special.erf,
     "gelu_tilt": _gelu_tilt,
     "erfc": special.erfc,

@@ -100,7 +100,10 @@ def bound_call(
             bound = rounded(np.broadcast_to(wide, found.shape), error, found, kind)
             errors.fill(targets[0], bound)
             return
-    lost = undecided(np.asarray(_is_open([*args, *[_errors_of(a, errors) for _, a in op.attrs]])))
+    # What it changes it may read as well, though it is not among the arguments.
+    changed = [errors.tensor(n) for n in op.mutates if n in targets]
+    more = [_errors_of(a, errors) for _, a in op.attrs]
+    lost = undecided(np.asarray(_is_open([*args, *more, *changed])))
     for target in targets:
         errors.fill(target, lost)
     for target in op.writes:

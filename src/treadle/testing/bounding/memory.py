@@ -10,6 +10,8 @@ import numpy as np
 
 from treadle.ir.interp.dtypes import NUMPY_TYPES, Array
 from treadle.ir.interp.memory import Memory
+from treadle.ir.program import Program
+from treadle.ir.types import DType
 from treadle.testing.bounding.rounding import Deviation, undecided
 
 
@@ -67,6 +69,19 @@ class Errors:
         lost = undecided(_any_of(of_bytes, root_width))
         error[is_touched] = unrounded[is_touched] = lost[is_touched]
 
+    def with_bits_of_nan(self, name: str, new: Deviation) -> Deviation:
+        """Errors that are about to be written: which bits a NaN has is nobody's promise.
+
+        That matters only where the storage is read as another type as well.
+        """
+        program = self.memory.program
+        if program.storage_of(name) not in program.derive_from_buffers(_seen_as_several_types):
+            return new
+        if not self.memory.buffer(name).dtype.is_float:
+            return new
+        is_nan = undecided(np.isnan(self.memory.elements(name)))
+        return new.changed(lambda error: np.maximum(error, is_nan))
+
     # -- buffers in their shape --------------------------------------------------------------
     def tensor(self, name: str) -> Array:
         """The errors of a buffer in its shape: a copy."""
@@ -90,6 +105,13 @@ class Errors:
             at.sizes, row.dtype, buffer=row, offset=at.offset * row.itemsize, strides=steps
         )
         return view.copy() if copy else view
+
+
+def _seen_as_several_types(program: Program) -> frozenset[str]:
+    types: dict[str, set[DType]] = {}
+    for b in program.buffers:
+        types.setdefault(program.storage_of(b.name), set()).add(b.dtype)
+    return frozenset(name for name, found in types.items() if len(found) > 1)
 
 
 def _any_of(of_bytes: Array, width: int) -> Array:

@@ -298,6 +298,10 @@ def _is_bitwise_of_numbers(p: Pointwise) -> bool:
 def _spread(p: Pointwise, wide: Array, error: Array, found: Array, result: DType) -> Deviation:
     """With contraction a product may go into a sum as it is, not rounded."""
     bound = rounded(wide, error, found, result)
+    if p.numerics.contraction and p.name == "add" and not result.is_low_precision:
+        # x + x is a product by two for a compiler, which may go into a sum as it is.
+        doubled = (p.values[0] == p.values[1]) & np.isfinite(p.values[0]) & ~np.isfinite(found)
+        return Deviation(bound, np.maximum(bound, undecided(doubled)))
     if not p.numerics.contraction or p.name not in ("mul", "square", "neg", "identity"):
         return Deviation.of(bound)
     if result.is_low_precision:

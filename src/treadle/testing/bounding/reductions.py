@@ -8,12 +8,13 @@ the ends of their intervals; a position is certain only if no other element can 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from treadle.ir.interp.dtypes import Array
+from treadle.ir.interp.reductions import MOST_AT_ONCE
 from treadle.ir.numerics import Numerics
 from treadle.ir.types import DType
 from treadle.testing.bounding.functions import CLOSE_ULPS
@@ -26,6 +27,7 @@ from treadle.testing.bounding.rounding import (
     ends,
     farthest,
     growth,
+    is_exact,
     rounded,
     sum_growth,
     sums_in_f32,
@@ -69,6 +71,12 @@ class Rows:
             return min(self.length, self.numerics.block) + 1
         return self.length + 1
 
+    def part(self, k: int) -> Rows:
+        """Row k of the first dimension alone."""
+        values = [value[k] for value in self.values]
+        spreads = [spread.changed(lambda error: error[k]) for spread in self.spreads]
+        return replace(self, values=values, spreads=spreads, found=self.result[k])
+
     def operand(self, k: int, unrounded: bool = False) -> tuple[Array, Array]:
         """Operand k in the type of the result, as f64, and its error."""
         given = self.spreads[k]
@@ -93,13 +101,25 @@ def _total(
 ) -> Array:
     """How far a rounded sum can be off; `own` is what the elements add, relative to their size."""
     to = of.to if to is None else to
-    wide = np.add.reduce(x, axis=-1)
-    size = np.add.reduce(np.abs(x) + error, axis=-1)
+    wide, sizes = np.add.reduce(x, axis=-1), np.abs(x) + error
+    size = np.add.reduce(sizes, axis=-1)
     grown = sum_growth(of.length, to, of.numerics) + own
     apart = np.add.reduce(error, axis=-1) + np.where(np.isfinite(size), grown * size, 0.0)
     if sums_in_f32(to, of.numerics):
-        apart = np.where(np.isfinite(size) & (size >= LARGEST_F32), np.inf, apart)
+        apart = np.where(_may_overflow(sizes, size), np.inf, apart)
     return rounded(wide, np.where(np.isinf(error).any(axis=-1), np.inf, apart), found, to)
+
+
+def _may_overflow(sizes: Array, size: Array) -> Array:
+    """Where adding in f32 may overflow on the way; `size` is the sum of `sizes`.
+
+    So it may beside infinite elements, and then meet the other infinity. NaN stays what it is.
+    """
+    large = size >= LARGEST_F32
+    if np.isfinite(size).all():
+        return np.asarray(large)
+    finite = np.add.reduce(np.where(np.isfinite(sizes), sizes, 0.0), axis=-1)
+    return np.asarray(large & (finite >= LARGEST_F32))
 
 
 def _sum(of: Rows) -> Deviation:
@@ -111,10 +131,16 @@ def _sum(of: Rows) -> Deviation:
 def _dot(of: Rows) -> Deviation:
     if not of.to.is_float:
         return Deviation.of(_any_open(of))
+    if of.values[0].size > MOST_AT_ONCE and of.values[0].ndim > 1:
+        parts = [_dot(of.part(k)).error for k in range(of.values[0].shape[0])]
+        return Deviation.of(np.stack(parts))
     (a, of_a), (b, of_b) = of.operand(0), of.operand(1)
     product = a * b
-    error = np.where(of_a > 0, of_a * np.abs(b), 0) + np.where(of_b > 0, of_b * np.abs(a), 0)
-    error = np.where(of_a + of_b > 0, error + of_a * of_b, 0.0)
+    if is_exact(of_a) and is_exact(of_b):
+        error = np.broadcast_to(0.0, product.shape)
+    else:
+        error = np.where(of_a > 0, of_a * np.abs(b), 0) + np.where(of_b > 0, of_b * np.abs(a), 0)
+        error = np.where(of_a + of_b > 0, error + of_a * of_b, 0.0)
     if of.unit == UNIT_F32:
         error = error + np.where(product != 0, 2.0**-150, 0.0)
     return Deviation.of(_total(of, product, error, of.unit, of.result))
@@ -131,12 +157,15 @@ def _prod(of: Rows) -> Deviation:
     exact = ~error.any(axis=-1)
     apart = np.where(exact, 0.0, upper - np.abs(wide))
     apart = apart + (growth(of.length, of.unit) + growth(2 * of.length, UNIT_F64)) * upper
-    if of.unit == UNIT_F32:
-        # On the way, in some order, only the large or only the small factors were multiplied.
-        large = np.multiply.reduce(np.maximum(size + error, 1.0), axis=-1)
-        small = np.multiply.reduce(np.where(size > 0, np.minimum(size, 1.0), 1.0), axis=-1)
-        apart = np.where((large >= LARGEST_F32) | (small < 2.0**-126), np.inf, apart)
     apart = np.where(np.isfinite(wide), apart, np.where(exact, 0.0, np.inf))
+    if of.unit == UNIT_F32:
+        # On the way, in some order, only the large or only the small factors were multiplied:
+        # what becomes 0 or infinite there may meet infinity or 0.
+        factors = np.where(np.isfinite(size), size + error, 1.0)
+        large = np.multiply.reduce(np.maximum(factors, 1.0), axis=-1)
+        small = np.multiply.reduce(np.where(size > 0, np.minimum(size, 1.0), 1.0), axis=-1)
+        lost = (large >= LARGEST_F32) | (small < 2.0**-126)
+        apart = np.where(lost & ~np.isnan(x).any(axis=-1), np.inf, apart)
     return Deviation.of(rounded(wide, apart, of.result, of.to))
 
 
@@ -231,6 +260,9 @@ def _combined(
     rows = ((mean, mean_error), (spread, spread_error), (total, weight_error))
     is_finite = np.isfinite(x).all(axis=-1) & np.isfinite(m).all(axis=-1)
     lost = np.isinf(of_x + of_m + of_w).any(axis=-1)
+    if of.unit == UNIT_F32:
+        # A sum of elements, or the distance of two, is infinite before the mean is.
+        lost |= np.add.reduce(np.abs(x * w) + of_x, axis=-1) >= LARGEST_F32 / 2
     # With infinity or NaN among the elements each formula has its own way to NaN.
     other = 0.0 if of.numerics.accumulation == "exact" else np.inf
     return tuple(

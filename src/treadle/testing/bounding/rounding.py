@@ -6,7 +6,7 @@ between the rounded ends. So an error too small to reach the next rounding borde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +45,23 @@ class Deviation:
         """A value that is rounded before anybody uses it."""
         return cls(error, error)
 
+    def changed(self, change: Callable[[Array], Array]) -> Deviation:
+        """Both parts changed alike."""
+        error = change(self.error)
+        return Deviation(error, error if self.unrounded is self.error else change(self.unrounded))
+
     def like(self, value: Array) -> Deviation:
         """The same in the shape of its value."""
-        error = np.broadcast_to(self.error, value.shape)
-        if self.unrounded is self.error:
-            return Deviation(error, error)
-        return Deviation(error, np.broadcast_to(self.unrounded, value.shape))
+        if self.error.shape == value.shape == self.unrounded.shape:
+            return self
+        return self.changed(lambda part: np.broadcast_to(part, value.shape))
+
+
+def is_exact(error: Array) -> bool:
+    """Whether an error is 0 everywhere."""
+    if error.size and not any(error.strides):  # one number in any shape
+        return not error[(0,) * error.ndim]
+    return not error.any()
 
 
 def no_error(value: Array) -> Deviation:
@@ -111,6 +122,8 @@ def farthest(middle: Array, *others: Array) -> Array:
 
 def rounded(wide: Array, error: Array, value: Array, dtype: DType) -> Array:
     """How far the rounded value can be from `value`, if the unrounded is within error of `wide`."""
+    if is_exact(error):
+        return np.broadcast_to(0.0, value.shape)
     error = np.where(np.isnan(error), np.inf, error)
     # f64 arithmetic on the interval itself must not make it too small.
     padded = error * (1 + 2.0**-40) + 2 * ulp(np.abs(wide) + error, DType.F64)
@@ -127,7 +140,7 @@ def rounded(wide: Array, error: Array, value: Array, dtype: DType) -> Array:
 def converted(value: Array, error: Array, to: DType) -> tuple[Array, Array]:
     """A value in another type, and how far code can be from it then."""
     new = convert(value, to)
-    if not error.any():
+    if is_exact(error):
         return new, error
     if to is DType.BOOL:
         return new, undecided((np.abs(value.astype(np.float64)) <= error) & (error > 0))

@@ -38,8 +38,12 @@ def combined_errors(
     dtype: DType,
     after: Array,
     numerics: Numerics,
+    may_stay_wide: bool = False,
 ) -> Deviation:
-    """The errors of a whole row after a store of `value` at the places `at`."""
+    """The errors of a whole row after a store of `value` at the places `at`.
+
+    With `may_stay_wide` another store combines there next, and code may round after both.
+    """
     if mode == "plain":
         return _replaced(old, at, new)
     if not dtype.is_float or mode not in COMBINED:
@@ -49,7 +53,10 @@ def combined_errors(
     error = new.unrounded if numerics.contraction and mode == "atomic_add" else new.error
     x, y = before.astype(np.float64), value.astype(np.float64)
     found = COMBINED[mode](x, old.error, at, y, error, dtype, numerics)
-    return Deviation.of(rounded(found[0], found[1], after, dtype))
+    bound = rounded(found[0], found[1], after, dtype)
+    if may_stay_wide and dtype.is_low_precision:
+        bound = np.maximum(bound, found[1] + farthest(after.astype(np.float64), found[0]))
+    return Deviation.of(bound)
 
 
 def _replaced(old: Deviation, at: Array, new: Deviation) -> Deviation:
@@ -76,7 +83,11 @@ def _added(
     grown = steps[np.searchsorted(counts, count)]
     apart = apart + np.where(np.isfinite(size), grown * size, 0.0)
     if dtype is DType.F32 or sums_in_f32(dtype, numerics):
-        apart = np.where(np.isfinite(size) & (size >= LARGEST_F32), np.inf, apart)
+        finite = size
+        if not np.isfinite(size).all():  # beside infinite ones the others may overflow, too
+            finite = np.where(np.isfinite(x), np.abs(x) + old, 0.0)
+            np.add.at(finite, at, np.where(np.isfinite(y), np.abs(y) + error, 0.0))
+        apart = np.where(~np.isnan(size) & (finite >= LARGEST_F32), np.inf, apart)
     return total, apart
 
 
@@ -91,12 +102,15 @@ def _multiplied(
     x: Array, old: Array, at: Array, y: Array, error: Array, dtype: DType, numerics: Numerics
 ) -> tuple[Array, Array]:
     total, upper = x.copy(), np.abs(x) + old
-    large, small = np.maximum(upper, 1.0), np.where(x != 0, np.minimum(np.abs(x), 1.0), 1.0)
+    large, small = (
+        np.maximum(_or_one(upper), 1.0),
+        np.where(x != 0, np.minimum(np.abs(x), 1.0), 1.0),
+    )
     inexact, count = old > 0, np.zeros(x.size, np.int64)
     size = np.abs(y) + error
     np.multiply.at(total, at, y)
     np.multiply.at(upper, at, size)
-    np.multiply.at(large, at, np.maximum(size, 1.0))
+    np.multiply.at(large, at, np.maximum(_or_one(size), 1.0))
     np.multiply.at(small, at, np.where(y != 0, np.minimum(np.abs(y), 1.0), 1.0))
     np.logical_or.at(inexact, at, error > 0)
     np.add.at(count, at, 1)
@@ -106,9 +120,18 @@ def _multiplied(
         2 * int(count.max(initial=0)), UNIT_F64
     )
     apart = np.where(inexact, upper - np.abs(total), 0.0) + grown * upper
+    apart = np.where(np.isfinite(total), apart, undecided(inexact))
     if narrow:
-        apart = np.where((large >= LARGEST_F32) | (small < 2.0**-126), np.inf, apart)
-    return total, np.where(np.isfinite(total), apart, undecided(inexact))
+        # What becomes 0 or infinite on the way may meet infinity or 0; NaN stays what it is.
+        is_nan = np.isnan(x)
+        np.logical_or.at(is_nan, at, np.isnan(y))
+        apart = np.where(((large >= LARGEST_F32) | (small < 2.0**-126)) & ~is_nan, np.inf, apart)
+    return total, apart
+
+
+def _or_one(factors: Array) -> Array:
+    """Factors, but 1 for those that are infinite or NaN."""
+    return np.where(np.isfinite(factors), factors, 1.0)
 
 
 def _extreme(ufunc: np.ufunc) -> Callable[..., tuple[Array, Array]]:

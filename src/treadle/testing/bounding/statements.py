@@ -20,7 +20,7 @@ from treadle.ir.interp.loops import BodyRun, count_values
 from treadle.ir.interp.statements import EFFECTS, STATEMENTS
 from treadle.ir.numerics import ROUNDED_ONCE, Numerics
 from treadle.ir.ops import OPS, POINTWISE
-from treadle.ir.program import Loop
+from treadle.ir.program import Loop, Operation, Program
 from treadle.ir.roundings import rounded_next
 from treadle.ir.types import DType, promote
 from treadle.testing.bounding.memory import Errors
@@ -37,11 +37,16 @@ from treadle.testing.bounding.rounding import (
     undecided,
 )
 from treadle.testing.bounding.scan_sort import SCAN_SPREADS, sort_spreads
-from treadle.testing.bounding.scatter import combined_errors
+from treadle.testing.bounding.scatter import COMBINED, combined_errors
 
 Spreads: TypeAlias = "Deviation | tuple[Deviation, ...]"
 LARGEST_RADIUS = 5.7
 """Of a normal number drawn by `randn`: sqrt(-2 log 1e-7)."""
+
+
+def _narrow(op: Operation, program: Program) -> list[DType | None]:
+    assert isinstance(op, Loop)
+    return rounded_next(op.body, program.by_name)
 
 
 class BoundRun(BodyRun):
@@ -51,7 +56,7 @@ class BoundRun(BodyRun):
         super().__init__(op, errors.memory)
         self.errors, self.numerics = errors, numerics
         self.spreads: dict[int, Spreads] = {}
-        self.narrow = rounded_next(op.body, errors.memory.program.by_name)
+        self.narrow = errors.memory.program.derive_of(op, _narrow)
         self.given: list[Sequence[Deviation]] = []
         self.yielded: tuple[Deviation, ...] = ()
 
@@ -160,8 +165,10 @@ def _load(run: BoundRun, stmt: Stmt, at: int) -> Spreads:
     def never(point: tuple[int, ...], where: int) -> None:
         raise AssertionError(f"index {where} was in range for the value")
 
-    parts = [access.gather(row, index, run.mask, never) for row in found]
     lost = run.index_error(stmt.attr("index"))
+    if not (found.error.any() or found.unrounded.any() or lost.any()):
+        return no_error(run.single(at))  # inputs are exact, and read most
+    parts = [access.gather(row, index, run.mask, never) for row in found]
     return Deviation(np.maximum(parts[0], lost), np.maximum(parts[1], lost))
 
 
@@ -237,6 +244,8 @@ def _over(run: BoundRun, stmt: Stmt, at: int, axes: list[int]) -> Spreads:
     length = math.prod(extents[a] for a in axes)
 
     def row(x: Array) -> Array:
+        if x.size and not any(x.strides):  # one number, which needs no memory
+            return np.broadcast_to(x[(0,) * x.ndim], (*kept, length))
         last = tuple(range(len(shape) - len(axes), len(shape)))
         moved = np.moveaxis(np.broadcast_to(x, shape), axes, last)
         return moved.reshape(*kept, length)
@@ -246,7 +255,7 @@ def _over(run: BoundRun, stmt: Stmt, at: int, axes: list[int]) -> Spreads:
             kept
         )
 
-    spreads = [Deviation(*[row(part) for part in run.spread(a)]) for a in stmt.args]
+    spreads = [run.spread(a).changed(row) for a in stmt.args]
     to = to[0] if isinstance(to, tuple) else to
     assert to is not None, "a reduction has a type"
     results = tuple(map(one, found)) if isinstance(found, tuple) else one(found)
@@ -353,6 +362,17 @@ TOGETHER: Mapping[str, Callable[[BoundRun, Stmt, int], None]] = {"scan": _scan, 
 """Statements with regions: value and error are found side by side."""
 
 
+def _is_combined_again(run: BoundRun, stmt: Stmt) -> bool:
+    """Whether a later store of the body combines in the same storage."""
+    storage_of = run.memory.program.storage_of
+    later = run.body.stmts[::-1]
+    later = later[: next((k for k, other in enumerate(later) if other is stmt), len(later))]
+    return any(
+        s.op == "store" and s.mode in COMBINED and storage_of(s.buffer) == storage_of(stmt.buffer)
+        for s in later
+    )
+
+
 def _store(run: BoundRun, stmt: Stmt, at: int) -> None:
     """Write a value and its error; at an index that is not certain, no element has a bound."""
     name, mode = str(stmt.attr("buffer")), str(stmt.attr("mode"))
@@ -380,7 +400,8 @@ def _store(run: BoundRun, stmt: Stmt, at: int) -> None:
         dtype,
         run.memory.elements(name),
         run.numerics,
+        may_stay_wide=_is_combined_again(run, stmt),
     )
     if lost:
         new = Deviation.of(np.full(before.size, np.inf))
-    run.errors.write(name, new, touched)
+    run.errors.write(name, run.errors.with_bits_of_nan(name, new), touched)

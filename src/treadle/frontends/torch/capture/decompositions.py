@@ -121,7 +121,7 @@ def _softmax(x: Any, dim: int, half_to_float: bool) -> Any:
         return NotImplemented
     powers = aten.exp.default(moved)
     result = aten.div.Tensor(powers, aten.sum.dim_IntList(powers, [dim], True))
-    return result if half_to_float else aten.to.dtype(result, x.dtype)
+    return _in_one_row(result if half_to_float else aten.to.dtype(result, x.dtype))
 
 
 def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
@@ -130,7 +130,14 @@ def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
         return NotImplemented
     total = aten.sum.dim_IntList(aten.exp.default(moved), [dim], True)
     result = aten.sub.Tensor(moved, aten.log.default(total))
-    return result if half_to_float else aten.to.dtype(result, x.dtype)
+    return _in_one_row(result if half_to_float else aten.to.dtype(result, x.dtype))
+
+
+def _in_one_row(x: Any) -> Any:
+    """The same numbers as torch's kernel leaves them, however its input lies."""
+    if compat.is_contiguous(x):
+        return x
+    return aten.clone.default(x, memory_format=torch.contiguous_format)
 
 
 def _softmax_backward(grad: Any, output: Any, dim: int, input_type: Any) -> Any:
