@@ -217,6 +217,22 @@ def test_what_torch_allocates_inside_a_call_is_all_that_is_not_predicted(watch: 
     assert predicted <= peak <= predicted + workspace
 
 
+def test_rows_that_are_gathered_for_two_kernels_are_not_in_memory(watch: Watch) -> None:
+    def picked(w: Any, rows: Any) -> Any:
+        e = F.embedding(rows, w)
+        e = e / (e.norm(dim=-1, keepdim=True) + 1e-6)
+        return e.sum(0), torch.gather(e, 1, (rows[:, None] % e.shape[1]).expand(-1, 8))
+
+    run, w = watch.compiled(picked), torch.randn(1000, 64)
+    rows = torch.randint(1000, (512,))
+    torch.testing.assert_close(run(w, rows), picked(w, rows), rtol=1e-4, atol=1e-5)
+    (plan,) = watch.plans
+    assert plan.peak_bytes - plan.input_bytes < 512 * 64 * 4 // 2
+    rows[7] = 1000
+    with pytest.raises(IndexError):
+        run(w, rows)
+
+
 # ------------------------------------------------------------------------ donated inputs
 
 
