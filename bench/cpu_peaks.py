@@ -9,8 +9,8 @@ are there. All figures are bytes above that, of one step with its results and gr
 peak         the most that torch's CPU allocator has given out (its memory profiler), and what
              Treadle holds from step to step (`hosts/torch_c_blocks.py`), whether used or not.
              Arenas and results of hosts in C come from that allocator.
-heap         the most from malloc, by anybody: torch's allocator, scratch rows of kernels, libraries,
-             Python (`heap_counter.c`, another step), and what Treadle holds
+heap         the most from malloc, by anybody: torch's allocator, scratch rows of kernels,
+             libraries, Python (`heap_counter.c`, another step), and what Treadle holds
 resident     how far the resident set rises (VmHWM; another step, free memory given back before)
 predicted    what Treadle said that its graphs hold besides inputs, the largest of them
 held         what Treadle holds from step to step
@@ -86,7 +86,7 @@ def compiler(backend: str, predicted: list[int]) -> Callable[[Any], Any]:
     return lambda function: torch.compile(function, backend=partial(compile_with, settings))
 
 
-# ------------------------------------------------------------------------------------ how it is seen
+# --------------------------------------------------------------------------------- how it is seen
 
 
 def measure(asked: argparse.Namespace) -> dict[str, Any]:

@@ -234,6 +234,25 @@ def test_rows_that_are_gathered_for_two_kernels_are_not_in_memory(watch: Watch) 
         run(w, rows)
 
 
+def test_steps_of_a_recurrence_lie_in_the_stack_alone(watch: Watch) -> None:
+    def steps(x: Any, w: Any, u: Any) -> Any:
+        h, made = torch.zeros(8, 32), []
+        for k in range(x.shape[0]):
+            h = torch.tanh(x[k] @ w + h @ u)
+            made.append(h)
+        return torch.stack(made)
+
+    settings = Settings(Options.from_env(), True, report=watch.built.append)
+    backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
+    run = torch.compile(steps, backend=backend)
+    given = [torch.randn(12, 8, 64), torch.randn(64, 32) * 0.1, torch.randn(32, 32) * 0.1]
+    torch.testing.assert_close(run(*given), steps(*given), rtol=1e-4, atol=1e-5)
+    (plan,) = watch.plans
+    step = 8 * 32 * 4
+    # Beside the stack, which takes some in until it is written, the two products of one step.
+    assert plan.peak_bytes - plan.input_bytes <= 12 * step + 2 * step
+
+
 # ------------------------------------------------------------------------ donated inputs
 
 
