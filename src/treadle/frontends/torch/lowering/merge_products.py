@@ -6,8 +6,8 @@
 A product of few rows reads the whole matrix for little work. Runs of neighbours are joined as long
 as the product has at most `MOST_ROWS` rows: a longer one gains little more, and holds results that
 nobody needs yet. On a CPU a matrix that stays in the second cache is read again as quickly:
-`ROWS_OF_NEAR` rows fill the registers, and more only hold more. On a GPU 256 rows take hardly
-longer than 32.
+runs end where their rows fill the registers (`FULL_ROWS`), for more only hold more. On a GPU 256
+rows take hardly longer than 32.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from treadle.frontends.torch import compat
 ATEN: Any = torch.ops.aten
 MOST_ROWS = {"cpu": 24, "cuda": 256}
 """Rows of a joined product, by the kind of device; on others nothing is joined."""
-ROWS_OF_NEAR = 8
-"""Rows of a joined product on a CPU, if the matrix fits into a part of the second cache."""
+FULL_ROWS = 8
+"""Multiples of so many rows are as fast as any on a CPU, if the matrix lies in the second cache."""
 NEAR_SHARE = 4
-"""What part of it that is: there are other factors, and results."""
+"""The part of it that the matrix may take: there are other factors, and results."""
 
 
 class _Product(NamedTuple):
@@ -39,6 +39,8 @@ class _Product(NamedTuple):
     depth: int
     most: int
     """Rows that a joined product may have."""
+    full: int
+    """Rows at whose multiples a joined product ends; 0: at none."""
 
 
 def merge_products(gm: torch.fx.GraphModule) -> int:
@@ -74,17 +76,12 @@ def _product(node: Any) -> _Product | None:
     if not all(type(n) is int for n in sizes) or not value.is_contiguous():
         return None
     length, rows, depth = sizes[:3]
-    most = _most_rows(value.device.type, matrix.meta["val"])
+    device = value.device.type
+    most = MOST_ROWS.get(device, 0)
+    is_near = device == "cpu" and matrix.meta["val"].nbytes * NEAR_SHARE <= compat.second_cache()
     if not most or 0 in sizes:
         return None
-    return _Product(node, base, matrix, at % length, rows, depth, most)
-
-
-def _most_rows(device: str, matrix: torch.Tensor) -> int:
-    """Rows that a product with a matrix may be joined to; none if nothing is gained."""
-    most = MOST_ROWS.get(device, 0)
-    is_near = device == "cpu" and matrix.nbytes * NEAR_SHARE <= compat.second_cache()
-    return min(most, ROWS_OF_NEAR) if is_near else most
+    return _Product(node, base, matrix, at % length, rows, depth, most, FULL_ROWS if is_near else 0)
 
 
 def _runs(products: dict[int, _Product]) -> Iterator[list[_Product]]:
@@ -92,13 +89,19 @@ def _runs(products: dict[int, _Product]) -> Iterator[list[_Product]]:
     run: list[_Product] = []
     for at in sorted(products):
         one = products[at]
-        if run and (at != run[-1].at + 1 or (len(run) + 1) * one.rows > one.most):
+        if run and (at != run[-1].at + 1 or _is_full(run, one)):
             if len(run) > 1:
                 yield run
             run = []
         run.append(one)
     if len(run) > 1:
         yield run
+
+
+def _is_full(run: list[_Product], one: _Product) -> bool:
+    """Whether a run ends before one more."""
+    rows = len(run) * one.rows
+    return rows + one.rows > one.most or (one.full > 0 and rows % one.full == 0)
 
 
 def _join(graph: Any, run: list[_Product]) -> None:
