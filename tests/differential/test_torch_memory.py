@@ -217,6 +217,42 @@ def test_what_torch_allocates_inside_a_call_is_all_that_is_not_predicted(watch: 
     assert predicted <= peak <= predicted + workspace
 
 
+def test_rows_that_are_gathered_for_two_kernels_are_not_in_memory(watch: Watch) -> None:
+    def picked(w: Any, rows: Any) -> Any:
+        e = F.embedding(rows, w)
+        e = e / (e.norm(dim=-1, keepdim=True) + 1e-6)
+        pooled = torch.zeros(64, 64).index_add(0, rows % 64, e)
+        return pooled, torch.gather(e, 1, (rows[:, None] % e.shape[1]).expand(-1, 8))
+
+    run, w = watch.compiled(picked), torch.randn(1000, 64)
+    rows = torch.randint(1000, (512,))
+    torch.testing.assert_close(run(w, rows), picked(w, rows), rtol=1e-4, atol=1e-5)
+    (plan,) = watch.plans
+    assert plan.peak_bytes - plan.input_bytes < 512 * 64 * 4 // 2
+    rows[7] = 1000
+    with pytest.raises(IndexError):
+        run(w, rows)
+
+
+def test_steps_of_a_recurrence_lie_in_the_stack_alone(watch: Watch) -> None:
+    def steps(x: Any, w: Any, u: Any) -> Any:
+        h, made = torch.zeros(8, 32), []
+        for k in range(x.shape[0]):
+            h = torch.tanh(x[k] @ w + h @ u)
+            made.append(h)
+        return torch.stack(made)
+
+    settings = Settings(Options.from_env(), True, report=watch.built.append)
+    backend = lambda gm, given: compile_with(settings, gm, given)  # noqa: E731
+    run = torch.compile(steps, backend=backend)
+    given = [torch.randn(12, 8, 64), torch.randn(64, 32) * 0.1, torch.randn(32, 32) * 0.1]
+    torch.testing.assert_close(run(*given), steps(*given), rtol=1e-4, atol=1e-5)
+    (plan,) = watch.plans
+    step = 8 * 32 * 4
+    # Beside the stack, which takes some in until it is written, the two products of one step.
+    assert plan.peak_bytes - plan.input_bytes <= 12 * step + 2 * step
+
+
 # ------------------------------------------------------------------------ donated inputs
 
 

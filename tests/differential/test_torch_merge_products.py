@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from treadle.core.options import Options  # noqa: E402
+from treadle.frontends.torch import compat  # noqa: E402
 from treadle.frontends.torch.backend import compile_with  # noqa: E402
 from treadle.frontends.torch.capture.compile import Built, Settings  # noqa: E402
 
@@ -35,11 +36,24 @@ def recurrence(x: Any, w: Any, u: Any) -> Any:
     return h
 
 
-def test_the_inputs_of_a_recurrence_are_few_products() -> None:
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No matrix stays in the second cache."""
+    monkeypatch.setattr(compat, "second_cache", lambda: 0)
+
+
+def test_the_inputs_of_a_recurrence_are_few_products(far: None) -> None:
     torch.manual_seed(0)
     x, w, u = torch.randn(12, 8, 16), torch.randn(16, 32) / 4, torch.randn(32, 32) / 8
     assert products_of(recurrence, x, w, u) == 12 + 12 // 3, "three slices of 8 rows each"
     assert products_of(recurrence, x, w, u, numerics="exact") == 24
+
+
+@pytest.mark.parametrize("rows, found", [(8, 24), (4, 18), (3, 14), (5, 15)])
+def test_products_with_a_matrix_that_is_near_end_at_full_rows(rows: int, found: int) -> None:
+    torch.manual_seed(0)
+    x, w, u = torch.randn(12, rows, 16), torch.randn(16, 32) / 4, torch.randn(32, 32) / 8
+    assert products_of(recurrence, x, w, u) == found, "eight rows are full; 24, 20 are the most"
 
 
 @pytest.mark.parametrize("rows", [1, 5, 40])

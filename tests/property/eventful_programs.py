@@ -8,6 +8,7 @@ Wide chains, made short, and between their operations what passes look for:
     total      everything reduced to one value
     rows in a total   a total of what is made with sums of rows, both read once more
     reversed   indices written in a roundabout way
+    stacked    what is read, and copied into a part of another buffer
     send       a collective that is waited for at once, though work could run meanwhile
 """
 
@@ -126,6 +127,21 @@ class EventfulChain(Chain):
             value = k.load(source, place // width, place % width).to(DType.F32)
             k.store(made, k.vars, value * 0.5)
 
+    def stacked(self) -> None:
+        """Sums of rows that are read, and put before something else in a buffer of both."""
+        source, rows = self.whole(), self.one([x for x, kind in self.made if kind == "a"])
+        part = self.buffer("a", DType.F32)
+        both = self.b.output(f"both{len(self.made)}", DType.F32, [2, self.sizes["a"]])
+        with self.b.loop(None, [self.sizes["a"]], [self.sizes["b"]]) as k:
+            value = k.reduce_by(self.one(MERGING), k.load(source, *k.vars).to(DType.F32))
+            k.store(part, k.domain.vars, value.to(DType.F32))
+        self.difference(rows, part, "a")
+        for number, one in enumerate((part, rows)):
+            with self.b.loop(None, [self.sizes["a"]]) as k:
+                value = k.load(one, *k.vars)
+                value = value if one.dtype is DType.F32 else value.to(DType.F32)
+                k.store(both, [as_expr(number), *k.vars], value)
+
     def send(self) -> None:
         """A collective that is waited for at once, and work that could run meanwhile."""
         source = self.whole()
@@ -138,7 +154,7 @@ class EventfulChain(Chain):
 
 
 EVENTS = ("operation", "operation", "operation", "again", "spread", "both_ways", "total",
-          "rows_in_a_total", "roundabout", "send")  # fmt: skip
+          "rows_in_a_total", "roundabout", "stacked", "send")  # fmt: skip
 
 
 @st.composite

@@ -94,17 +94,29 @@ class Access:
             return not self.has_gaps
         if self.is_indirect or self.numel is None:
             return False
-        return _reaches_all(self.map, self.numel)
+        return reaches_all(self.map, self.numel)
 
 
 @lru_cache(maxsize=16384)
-def _reaches_all(indices: IndexMap, numel: Expr) -> bool:
+def reaches_all(indices: IndexMap, numel: Expr) -> bool:
     """Whether a map provably hits each of 0..numel."""
     form = indices.set_form()
     if not len(form.domain):
         return form.index.value == 0 and numel.value == 1
     only_one = len(form.domain) == 1 and form.domain.extents[0] is numel
     return only_one and form.index is form.domain.vars[0]
+
+
+def is_copy(loop: Loop) -> bool:
+    """Whether a loop stores elements of one buffer in another and does nothing else."""
+    return pattern_of(loop).pattern.derive(_copies)
+
+
+def _copies(body: Body) -> bool:
+    if len(body.reduce) or [s.op for s in body.stmts] != ["load", "store"]:
+        return False
+    load, store = body.stmts
+    return store.mode == "plain" and place_of(load.buffer) != place_of(store.buffer)
 
 
 def accesses(program: Program) -> dict[str, tuple[Access, ...]]:
@@ -151,7 +163,7 @@ def _has_gaps(buffer: Buffer) -> bool:
     if buffer.kind is not BufferKind.TENSOR or layout.is_contiguous:
         return False
     at = Domain.fresh(layout.sizes)
-    return not _reaches_all(IndexMap.of(at, layout.index(at.vars)), buffer.storage_numel)
+    return not reaches_all(IndexMap.of(at, layout.index(at.vars)), buffer.storage_numel)
 
 
 def loop_accesses(op: Loop, program: Program) -> Iterator[Access]:

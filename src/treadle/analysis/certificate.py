@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from treadle.analysis.access import is_copy
 from treadle.analysis.deps import COLLECTIVES, Dep, Dependences, DepKind, dependences
 from treadle.analysis.duplicates import equal_loops
 from treadle.core.errors import Violation
@@ -145,10 +146,12 @@ def _misplaced(deps: Dependences, d: Dep, source: int, target: str) -> Violation
 def _values_kept(before: Program, after: Program, place: dict[str, int]) -> Iterator[Violation]:
     """CERT002: nothing that is gone made a value that is still needed.
 
-    Unless an operation that computes the very same is still there, and its value is read instead.
+    Unless an operation that computes the very same is still there, and its value is read instead;
+    or it only copied what another one now writes there itself.
     """
     deps = dependences(before)
-    twins = _twins(before, place)
+    copied = _written_at_once(before, after, place)
+    twins = {**_twins(before, place), **copied}
     for d in deps.deps:
         source, target = deps.names[d.source], deps.names[d.target]
         if source not in place and target in place and d.carries:
@@ -159,7 +162,7 @@ def _values_kept(before: Program, after: Program, place: dict[str, int]) -> Iter
             yield Violation("CERT002", f"{source} is gone, yet {d.reason}", target)
     outputs = {before.storage_of(n) for n in (*before.outputs, *before.inputs)}
     for op in before.leaves:
-        if op.name in place:
+        if op.name in place or op.name in copied:
             continue
         if acts_by_itself(op):
             yield Violation("CERT002", "it is gone, yet it acts by itself", op.name)
@@ -170,6 +173,24 @@ def _values_kept(before: Program, after: Program, place: dict[str, int]) -> Iter
             ):
                 message = f"it is gone, yet {name} is seen by the caller"
                 yield Violation("CERT002", message, op.name)
+
+
+def _written_at_once(before: Program, after: Program, place: dict[str, int]) -> dict[str, set[str]]:
+    """For each copy that is gone, who made what it copied and now writes where it wrote."""
+    deps, found = dependences(before), dict[str, set[str]]()
+    for position, op in enumerate(before.leaves):
+        if op.name in place or not isinstance(op, Loop) or not is_copy(op):
+            continue
+        target = before.storage_of(effects(op).writes[0])
+        makers = {deps.names[d.source] for d in deps.into[position] if d.kind is DepKind.RAW}
+        writing = {
+            name
+            for name in makers & after.op_by_name.keys()
+            if target in map(after.storage_of, effects(after.op_by_name[name]).writes)
+        }
+        if makers and writing == makers:
+            found[op.name] = makers
+    return found
 
 
 def _twins(before: Program, place: dict[str, int]) -> dict[str, set[str]]:

@@ -73,6 +73,8 @@ class Policy:
     """Compute cheap values again where they are read."""
     recompute_statements: int = 6
     """Statements of a producer that are still cheap to repeat."""
+    place_parts: bool = True
+    """Compute what is copied into a part of a tensor there."""
     lower_peak: bool = True
     """Look for an order with a lower peak."""
     search: str = "queue"
@@ -90,8 +92,8 @@ POLICIES: dict[str, Policy] = {
         Policy("inductor", "the rules of TorchInductor's scheduler, for comparison",
                peak_factor=None, max_buffers=10**6, max_statements=10**9, max_levels=2,
                nests=False, small_kernel=1 << 62, max_moves=10**6, late=False, combine=1,
-               recompute=False, lower_peak=False, mix_orders=True, merge_duplicates=False,
-               search="rounds", split="never"),
+               recompute=False, place_parts=False, lower_peak=False, mix_orders=True,
+               merge_duplicates=False, search="rounds", split="never"),
     )
 }  # fmt: skip
 

@@ -134,6 +134,19 @@ def against_the_peer(workload: str) -> Callable[[Data], str]:
     return phrase
 
 
+def peaks_on_a_cpu(workload: str) -> Callable[[Data], str]:
+    """The row of a workload: KiB of eager mode, the peer and ours; then our heap, prediction."""
+
+    def phrase(d: Data) -> str:
+        (row,) = [r for r in d["rows"] if r["workload"] == workload]
+        ours = row["treadle"]
+        cells = [row[backend]["peak"] for backend in ("eager", "inductor", "treadle")]
+        kib = [f"{n / 1024:,.0f}" for n in (*cells, ours["predicted"], ours["heap"])]
+        return f"| `{workload}` | {' | '.join(kib)} |"
+
+    return phrase
+
+
 def mean_against_the_peer(d: Data) -> str:
     return f"| geometric mean | {d['over_peer']:.2f} | {d['over_eager']:.2f} |"
 
@@ -232,6 +245,7 @@ CLAIMS = (
     Claim(TORCH, "models", largest_errors),
     *[Claim(PERFORMANCE, "cpu_workloads", against_the_peer(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "cpu_workloads", mean_against_the_peer),
+    *[Claim(PERFORMANCE, "cpu_peaks", peaks_on_a_cpu(name)) for name in WORKLOADS],
     *[Claim(PERFORMANCE, "gpu_workloads", on_a_gpu(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "gpu_workloads", mean_on_a_gpu),
     Claim(PERFORMANCE, "gpu_cases", single_functions_on_a_gpu),

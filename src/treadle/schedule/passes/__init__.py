@@ -18,6 +18,7 @@ from treadle.schedule.passes.merge_loops import merge_loops
 from treadle.schedule.passes.mix_orders import mix_orders
 from treadle.schedule.passes.name_kernels import name_kernels
 from treadle.schedule.passes.order_collectives import order_collectives
+from treadle.schedule.passes.place_parts import place_parts
 from treadle.schedule.passes.recompute import recompute
 from treadle.schedule.passes.schedule_loops import schedule_loops
 from treadle.schedule.passes.simplify_indices import simplify_indices
@@ -38,6 +39,8 @@ SCHEDULING: tuple[Pass, ...] = (
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED, only_after="recompute"),
     Pass("split-reductions", split_reductions, Stage.GROUPED),
     Pass("drop-dead-ops", drop_dead_ops, Stage.GROUPED, only_after="split-reductions"),
+    # Copies that are gone leave less to put in order.
+    Pass("place-parts", place_parts, Stage.GROUPED),
     # A low peak to begin with is what fusion must keep.
     Pass("lower-peak", lower_peak, Stage.GROUPED),
     Pass("fuse", fuse, Stage.GROUPED),

@@ -2,8 +2,9 @@
 
 before   a = f(x) ; b = g(y)                     two launches
 after    foreach { a = f(x) ; b = g(y) }         one
-needs    the same device and kind, no dependence between them, the peak in budget, and kernels so
-         short that a launch is more than a hundredth of their time; fills of one shape always
+needs    the same device and kind, no dependence between them, the peak in budget (on a CPU, as it
+         is), and kernels so short that a launch is more than a hundredth of their time; fills of
+         one shape always
 """
 
 from __future__ import annotations
@@ -135,6 +136,9 @@ class _Launch:
     def __init__(self, op: Operation, board: Board, weigh: _Scales) -> None:
         self.board, self.weigh = board, weigh
         self.machine = weigh.cost.machine(op.device)
+        # A launch on a CPU is a call: short, and no reason for results to wait in memory.
+        is_call = op.device.partition(":")[0] == "cpu"
+        self._worth = 0.0 if is_call else worth_in_memory(0, self.machine)
         self.members: list[Operation] = []
         self.position = board.deps.position[op.leaves[0].name]
         self._written: dict[str, str] = {}
@@ -165,8 +169,7 @@ class _Launch:
         verdict = board.acyclic(a, b)
         if verdict:
             first_step, second = (a, b) if board.before(a, b) else (b, a)
-            worth = worth_in_memory(0, self.machine)
-            verdict = board.place(first_step, second, worth=worth, drop_internal=False)
+            verdict = board.place(first_step, second, worth=self._worth, drop_internal=False)
         if not verdict:
             return verdict
         board.join(a, b)

@@ -6,6 +6,8 @@ before   t = x - m (64 x 4096) ; picked[i] = t[i, k[i]]
 after    picked[i] = x[i, k[i]] - m[i]                 t need not be in memory for 64 elements
 before   z = x * s ; a = sum of rows(z) ; b = sum of columns(z)
 after    a = sum of rows(x * s) ; b = sum of columns(x * s)      z is never written
+before   e = w[k] (512 x 64) ; n = sum of rows(e) ; picked[i] = e[i, c[i]] / n[i]
+after    picked[i] = w[k[i], c[i]] / n[i]              e is made where its rows are summed up
 needs    what the producer reads is unchanged since; it is short; no peak rises: a reader loads less
          than half of what the result has, or all readers are loops that can say it and what they
          load instead is no larger than the result, which lives no longer
@@ -233,8 +235,8 @@ class _Round:
         for name in of.reads:
             if program.storage_of(name) in self._changed:
                 return no("RCP002", buffer=name)
-        if pattern_of(loop).pattern.derive(_has_choices):
-            return no("RCP003", reads="what data choose")
+        if pattern_of(loop).pattern.derive(_has_chance):
+            return no("RCP003", reads="what chance decides")
         return YES
 
     # -- whether ----------------------------------------------------------------------------
@@ -247,6 +249,8 @@ class _Round:
         plan = self._plan(source)
         if op.name in plan.repeating and plan.times is not None:
             return yes("RCP000", **plan.times._asdict())
+        if _chooses(source.loop):
+            return no("RCP003", reads="what data choose")
         if not self._is_little(source, op):
             if plan.others is None:
                 return source.holds_too_much()
@@ -319,6 +323,8 @@ class _Round:
         joined, apart = self._clock.split(source.loop, loops)
         if not able.issuperset([op.name for op in apart]):
             return _Plan(None)
+        if _chooses(source.loop):
+            return self._planned_beside(source, joined, apart)
         everyone = self._clock.again(source.loop, joined, apart)
         # Where times are equal, memory decides.
         is_free = len(able) == len(loops) and self._is_free(source, loops)
@@ -329,6 +335,17 @@ class _Round:
             others = RepeatTimes(times.again_ns, everyone.again_ns)
             return _Plan(times, frozenset([op.name for op in apart]), others)
         return _Plan(times, others=times)
+
+    def _planned_beside(self, source: _Source, joined: list[Loop], apart: list[Loop]) -> _Plan:
+        """The same where data choose what is read: somebody stays who looks at every index.
+
+        A reader of some elements would not find out that the place of another one is not there.
+        """
+        if not joined or not apart:
+            return _Plan(None)
+        times = self._clock.beside(source.loop, joined, apart)
+        is_shorter = times.again_ns < times.kept_ns + self._is_free(source, apart)
+        return _Plan(times, frozenset([op.name for op in apart] if is_shorter else ()))
 
     def _may_hold(self, source: _Source, op: Loop) -> bool:
         """Whether a reader may make a value, and what it holds for that is no more than it."""
@@ -357,9 +374,18 @@ def _reads_shifted(source: _Source, op: Loop) -> bool:
     return len(places) > 1 and all((index - here).value is not None for index in places)
 
 
+def _has_chance(body: Body) -> bool:
+    """Whether chance decides what is made."""
+    return any(at.stmt.op in ("rand", "randn", "randint") for at in body.walk())
+
+
+def _chooses(loop: Loop) -> bool:
+    """Whether data say what a loop reads."""
+    return pattern_of(loop).pattern.derive(_has_choices)
+
+
 def _has_choices(body: Body) -> bool:
-    """Whether data or chance say what is read."""
-    return any(at.stmt.op in ("indirect", "rand", "randn", "randint") for at in body.walk())
+    return any(at.stmt.op == "indirect" for at in body.walk())
 
 
 def _replaced(op: Operation, new: dict[str, Loop]) -> Operation:
