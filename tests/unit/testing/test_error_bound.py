@@ -426,6 +426,13 @@ def test_what_is_combined_in_memory_overflows_as_well(
     assert np.isinf(error) if is_open else error == 0
 
 
+def test_a_whole_number_is_open_if_what_lies_between_the_ends_wraps() -> None:
+    x = np.array([3.0, 3.0, 3.0, 2.0**70, 3.5])
+    error = np.array([0.0, 2.0**70, 256.0, 2.0**60, 0.25])
+    found = converted(x, error, DType.U8)[1]
+    assert np.isinf(found).tolist() == [False, True, True, False, False]
+
+
 def test_a_number_and_itself_may_be_a_product_that_overflows_later() -> None:
     program = point_program(lambda k, x: x + x - k.constant(LARGE, "f32"))
     error = derive_bounds(program, {"x": np.full(256, LARGE, np.float32)}).error("y")

@@ -129,7 +129,7 @@ def rounded(wide: Array, error: Array, value: Array, dtype: DType) -> Array:
     padded = error * (1 + 2.0**-40) + 2 * ulp(np.abs(wide) + error, DType.F64)
     low, high = (convert(x, dtype) for x in (wide - padded, wide + padded))
     if not dtype.is_float:
-        certain = (low == value) & (high == value) & np.isfinite(error)
+        certain = _is_one_whole(wide - padded, wide + padded, dtype) & np.isfinite(error)
         return np.broadcast_to(undecided((error > 0) & ~certain), value.shape)
     low, high = low.astype(np.float64), high.astype(np.float64)
     found = farthest(value.astype(np.float64), low, high)
@@ -148,5 +148,16 @@ def converted(value: Array, error: Array, to: DType) -> tuple[Array, Array]:
     if to.is_float:
         return new, rounded(wide, error, new, to)
     low, high = ends(wide, error)
-    same = (convert(low, to) == new) & (convert(high, to) == new)
-    return new, undecided((error > 0) & (np.isinf(error) | ~same))
+    return new, undecided((error > 0) & (np.isinf(error) | ~_is_one_whole(low, high, to)))
+
+
+def _is_one_whole(low: Array, high: Array, to: DType) -> Array:
+    """Whether all between two numbers becomes one whole number.
+
+    That both ends do says nothing: what lies between may wrap, or not fit at the ends alone.
+    """
+    if to is DType.BOOL:
+        return np.asarray((low > 0) | (high < 0) | (low == high))
+    limit = 2.0**64 if to is DType.U64 else 2.0**63
+    same = np.trunc(low) == np.trunc(high)
+    return np.asarray(same | (low >= limit) | (high < -(2.0**63)))
