@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from how_many import examples
+from how_many import examples, until
 from hypothesis import given, settings
 from product_programs import products
 from test_scheduled_c import compared
@@ -48,8 +48,8 @@ def test_products_stay_within_their_bound_in_every_shape() -> None:
         assert wrong == []
         seen[shape_of(built)] += 1
 
-    run()
-    assert {"direct", "across", "panels"} <= set(seen), f"shapes that were tried: {seen}"
+    shapes = {"direct", "across", "panels"}
+    assert until(lambda: shapes <= set(seen), run), f"shapes that were tried: {seen}"
 
 
 @settings(max_examples=EXAMPLES)
