@@ -3,8 +3,36 @@
    tr_w holds TR_W floats, a tr_wi says of each whether a condition holds (all bits, or none). Where
    TR_WHOLE is not defined there are no such loops, and the compiler makes vectors of the plain
    ones. */
-#if defined(TR_HAS_VECTORS) && defined(__F16C__)
+#if defined(TR_HAS_VECTORS) && defined(__F16C__) && defined(__has_builtin)
+/* Compilers rename such functions now and then: those that lack one write plain loops. */
+#ifdef __AVX512F__
+#if __has_builtin(__builtin_ia32_fixupimmps512_mask) \
+    && __has_builtin(__builtin_ia32_loadups512_mask) \
+    && __has_builtin(__builtin_ia32_pmovdb512_mask) \
+    && __has_builtin(__builtin_ia32_pmovdw512_mask) \
+    && __has_builtin(__builtin_ia32_pmovzxbd512_mask) \
+    && __has_builtin(__builtin_ia32_pmovzxwd512_mask) \
+    && __has_builtin(__builtin_ia32_ptestmd512) \
+    && __has_builtin(__builtin_ia32_sqrtps512_mask) \
+    && __has_builtin(__builtin_ia32_storeups512_mask) \
+    && __has_builtin(__builtin_ia32_vcvtph2ps512_mask) \
+    && __has_builtin(__builtin_ia32_vcvtps2ph512_mask)
 #define TR_WHOLE 1
+#endif
+#elif __has_builtin(__builtin_ia32_maskloadps256) \
+    && __has_builtin(__builtin_ia32_maskstoreps256) \
+    && __has_builtin(__builtin_ia32_movmskps256) \
+    && __has_builtin(__builtin_ia32_packusdw256) \
+    && __has_builtin(__builtin_ia32_permdi256) \
+    && __has_builtin(__builtin_ia32_pmovzxbd256) \
+    && __has_builtin(__builtin_ia32_pmovzxwd256) \
+    && __has_builtin(__builtin_ia32_sqrtps256) \
+    && __has_builtin(__builtin_ia32_vcvtph2ps256) \
+    && __has_builtin(__builtin_ia32_vcvtps2ph256)
+#define TR_WHOLE 1
+#endif
+#endif
+#ifdef TR_WHOLE
 typedef short tr_half8 __attribute__((vector_size(16)));
 typedef char tr_byte16 __attribute__((vector_size(16)));
 #ifdef __AVX512F__
