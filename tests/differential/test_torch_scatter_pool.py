@@ -166,3 +166,21 @@ def test_max_pooling_of_nothing_but_minus_infinity_gives_a_place_inside() -> Non
     x = torch.full((1, 1, 4, 4), float("-inf"))
     pool = lambda x: F.max_pool2d(x.detach(), 3, 2, 1, return_indices=True)  # noqa: E731
     assert calls_of(pool, x) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("columns", [16, 33, 128])
+def test_narrow_rows_are_added_just_as_they_are_loaded(dtype: Any, columns: int) -> None:
+    """A row that becomes floats at once is no tile of what it is added to."""
+    torch._dynamo.reset()
+    where = torch.tensor([3, 3, 5, 0, 3])
+    rows = torch.arange(5 * columns).reshape(5, columns).div(8).to(dtype)
+    table = torch.full((8, columns), 2.0, dtype=dtype)
+
+    def function(table: Any, rows: Any) -> Any:
+        return table.index_add(0, where, rows), table.index_put((where,), rows, accumulate=True)
+
+    fast = torch.compile(function, backend="treadle")
+    wanted = table.double().index_add(0, where, rows.double()).to(dtype)
+    for found in fast(table, rows):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)

@@ -320,6 +320,83 @@ def test_should_not_compare_places_of_64_bits() -> None:
     assert written("const uint8_t v4 = (uint8_t)(r0 <= n1);", "p0[r0] = (v4 ? v90 : v90);") == ""
 
 
+BYTES = """treadle 1
+program p
+inputs x, u, w
+outputs y, z, b
+{numerics}
+
+buffer x : f32[5, {n}] on cpu
+buffer u : u8[5] on cpu
+buffer w : u8[5] on cpu
+buffer y : f32[5, {n}] on cpu
+buffer z : u8[5, {n}] on cpu
+buffer b : bool[5, {n}] on cpu
+
+loop y_ on cpu for i in 5, j in {n} {{
+  %0 = load x[{n}*i + j]
+  %1 = exp %0
+  %2 = load u[i]
+  %3 = load w[i]
+  %4 = cast bool %2
+  %5 = cast bool %3
+  %6 = bitwise_and %4, %5
+  %7 = where %4, %1, %0
+  store y[{n}*i + j] = %7
+  {bytes}store z[{n}*i + j] = %2
+  store b[{n}*i + j] = %6
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [32, 41])
+@pytest.mark.parametrize("bytes_", ["", "# "])
+def test_bytes_that_all_lanes_share_are_no_conditions(machine: str, n: int, bytes_: str) -> None:
+    x = np.random.default_rng(n).standard_normal((5, n)).astype(np.float32)
+    u, w = np.array([0, 1, 2, 7, 255], np.uint8), np.array([1, 1, 1, 8, 0], np.uint8)
+    text = BYTES.format(n=n, numerics=NUMERICS, bytes=bytes_)
+    if bytes_:
+        text = "\n".join(
+            line.replace("outputs y, z, b", "outputs y, b")
+            for line in text.splitlines()
+            if not line.startswith(("buffer z", "  #"))
+        )
+    program = parse_program(text)
+    options = Options(check=2, cc=f"gcc {machine}".strip())
+    built = run_pipeline(program, Ctx(options, Roofline(program), Journal()), KERNELS)
+    compiled = compile_program(built, options=options, optimise=2)
+    found = compiled.run({"x": x, "u": u, "w": w})
+    rows = u[:, None] != 0
+    np.testing.assert_allclose(found.read("y"), np.where(rows, np.exp(x), x), rtol=1e-6)
+    both = np.broadcast_to(rows & (w[:, None] != 0), (5, n))
+    np.testing.assert_array_equal(found.read("b"), both)
+    if not bytes_:
+        np.testing.assert_array_equal(found.read("z"), np.broadcast_to(u[:, None], (5, n)))
+
+
+def test_should_not_store_a_shared_byte_as_a_condition() -> None:
+    top = CodeBlock()
+    top.add("float *const p0 = (float *)a0;", "uint8_t *const p1 = (uint8_t *)a1;")
+    top.add("const uint8_t v8 = p1[0];", "const uint8_t v9 = (uint8_t)(v8 != 0);")
+    types = types_within(top)
+    assert (types["v8"], types["v9"]) == ("uint8_t", "condition")
+
+    def is_whole(stored: str) -> bool:
+        around = top.open("{")
+        around.add("#pragma omp simd")
+        block = around.open("for (int64_t r0 = 0; r0 < n1; ++r0)")
+        block.add("p0[r0] = (tr_vector_exp(p0[r0]));", f"p1[r0] = ({stored});")
+        return write_whole(VectorLoop(around, block, {}, None), types)
+
+    assert is_whole("v9")
+    assert not is_whole("v8")
+    assert not is_whole("p1[3]")
+    assert not is_whole("v8 & v9")
+    assert is_whole("v8 && v9")
+
+
 MIDDLE = """treadle 1
 program p
 inputs x, w

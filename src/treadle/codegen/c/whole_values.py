@@ -36,11 +36,18 @@ class LaneKind(Enum):
     BYTES = "bytes side by side, of which only zero or not is asked"
     FLOAT = "one float for all"
     FLAG = "one condition for all"
+    BYTE = "one byte for all, of which only zero or not is asked"
     NUMBER = "a literal, or an infinity"
 
 
 SIDE_BY_SIDE = frozenset({LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES})
-KIND_OF: Mapping[str, LaneKind] = {"float": LaneKind.FLOAT, "uint8_t": LaneKind.FLAG}
+CONDITION = "condition"
+"""The type of what is declared as a byte and is 0 or 1."""
+KIND_OF: Mapping[str, LaneKind] = {
+    "float": LaneKind.FLOAT,
+    "uint8_t": LaneKind.BYTE,
+    CONDITION: LaneKind.FLAG,
+}
 """Variables that stand outside of the loop, by their C type."""
 LIMITS = frozenset({"INFINITY", "NAN"})
 COMPARISONS = frozenset({"<", ">", "<=", ">=", "==", "!="})
@@ -67,6 +74,26 @@ class UnwritableError(Exception):
 
 def _as_float(text: str) -> str:
     return text if text.startswith("((float)") or NAME.fullmatch(text) else f"((float){text})"
+
+
+def is_condition(e: CTree, conditions: Collection[str]) -> bool:
+    """Whether a value is 0 or 1, for all that is known of the names in it."""
+    match e:
+        case CName(text):
+            return text in conditions
+        case CNumber(text):
+            return text in ("0", "1")
+        case CCast("uint8_t", value):
+            return is_condition(value, conditions)
+        case CUnary("!", _):
+            return True
+        case CBinary("&" | "|", left, right):
+            return is_condition(left, conditions) and is_condition(right, conditions)
+        case CBinary(op, _, _):
+            return op in COMPARISONS or op in ("&&", "||")
+        case CChoice(_, one, other):
+            return is_condition(one, conditions) and is_condition(other, conditions)
+    return False
 
 
 @dataclass(frozen=True)
@@ -102,6 +129,13 @@ class LaneValue:
         if self.kind in (LaneKind.FLOAT, LaneKind.NUMBER):
             return _as_float(self.text)
         raise UnwritableError(self.text)
+
+
+def _asked(value: LaneValue) -> LaneValue:
+    """Whether a condition holds, or a byte is not zero."""
+    if value.kind is LaneKind.BYTE:
+        return LaneValue(LaneKind.FLAG, f"({value.text} != 0)")
+    return LaneValue(LaneKind.FLAG if value.kind is LaneKind.FLAG else LaneKind.FLAGS, value.text)
 
 
 class LaneValues:
@@ -258,19 +292,22 @@ class LaneValues:
             return LaneValue(value.kind, f"(-{value.text})")
         if op == "!" and value.kind is LaneKind.FLAGS:
             return LaneValue(LaneKind.FLAGS, f"(~{value.text})")
-        if op == "!" and value.kind is LaneKind.FLAG:
+        if op == "!" and value.kind in (LaneKind.FLAG, LaneKind.BYTE):
             return LaneValue(LaneKind.FLAG, f"(!{value.text})")
         raise UnwritableError(f"{op}{value.text}")
 
     def _binary(self, op: str, a: LaneValue, b: LaneValue) -> LaneValue:
         if op in LOGIC:
+            if op in ("&&", "||"):
+                raw = (LaneKind.BYTE, LaneKind.BYTES)
+                a, b = [_asked(v) if v.kind in raw else v for v in (a, b)]
             return self._logic(op, a, b)
         if (
             op in ("==", "!=")
             and b.text == "0"
-            and a.kind in (LaneKind.FLAGS, LaneKind.BYTES, LaneKind.FLAG)
+            and a.kind in (LaneKind.FLAGS, LaneKind.BYTES, LaneKind.FLAG, LaneKind.BYTE)
         ):
-            found = LaneValue(LaneKind.FLAG if a.kind is LaneKind.FLAG else LaneKind.FLAGS, a.text)
+            found = _asked(a)
             return found if op == "!=" else self._unary("!", found)
         if LaneKind.VECTOR not in (a.kind, b.kind):
             known = {LaneKind.FLOAT, LaneKind.NUMBER}
@@ -294,7 +331,7 @@ class LaneValues:
             return LaneValue(
                 LaneKind.VECTOR, f"tr_w_where({condition.text}, {one.vector}, {other.vector})"
             )
-        if condition.kind is not LaneKind.FLAG:
+        if condition.kind not in (LaneKind.FLAG, LaneKind.BYTE):
             raise UnwritableError(condition.text)
         if LaneKind.VECTOR in (one.kind, other.kind):
             return LaneValue(LaneKind.VECTOR, f"({condition.text} ? {one.vector} : {other.vector})")

@@ -37,13 +37,23 @@ from treadle.codegen.c.lines import (
     CTree,
     read_line,
 )
-from treadle.codegen.c.whole_values import HERE, LaneKind, LaneValue, LaneValues, UnwritableError
+from treadle.codegen.c.whole_values import (
+    CONDITION,
+    HERE,
+    LaneKind,
+    LaneValue,
+    LaneValues,
+    UnwritableError,
+    is_condition,
+)
 
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
 WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16)\(")
 """What makes a loop faster this way, besides reductions."""
 DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
 SCRATCH = re.compile(r"\b(\w+) = \((\w+) \*\)tr_scratch\(")
+SEVERAL = "several"
+"""The type of what has different ones in different places."""
 WHOLE = "whole"
 """The helper that whole.h is."""
 WIDEST = 16
@@ -96,12 +106,23 @@ def clauses(reductions: Mapping[str, str]) -> str:
 
 
 def types_within(top: CodeBlock) -> dict[str, str]:
-    """The C types of all that is declared in a block and the blocks inside of it."""
+    """The C types of all that is declared in a block and the blocks inside of it.
+
+    A constant byte that is 0 or 1 is a condition; what is declared as several things is nothing.
+    """
     found: dict[str, str] = {}
     for line in top.lines():
-        found.update({name: kind for kind, name in DECLARED.findall(line)})
+        for kind, name in DECLARED.findall(line):
+            own = CONDITION if kind == "uint8_t" and _says_condition(line, found) else kind
+            found[name] = own if found.get(name, own) == own else SEVERAL
         found.update(dict(SCRATCH.findall(line)))
     return found
+
+
+def _says_condition(line: str, types: Mapping[str, str]) -> bool:
+    said = read_line(line.strip()) if line.lstrip().startswith("const ") else None
+    conditions = [name for name, kind in types.items() if kind == CONDITION]
+    return isinstance(said, CDeclared) and is_condition(said.value, conditions)
 
 
 def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
@@ -180,15 +201,15 @@ class WholeLoop:
         raise UnwritableError(text)
 
     def _declared(self, ctype: str, name: str, value: LaneValue, tree: CTree) -> str:
-        is_flag = value.kind in (LaneKind.FLAGS, LaneKind.FLAG)
+        is_flag = value.kind in (LaneKind.FLAGS, LaneKind.FLAG, LaneKind.BYTE)
         if is_flag != (ctype == "uint8_t") or value.kind is LaneKind.BYTES:
             raise UnwritableError(name)
         if isinstance(tree, CCall) and tree.function == "tr_round_f16":
             self.exact[name] = self.values.value(tree.args[0]).vector
         known = LaneKind.FLOAT if value.kind is LaneKind.NUMBER else value.kind
         self.values.known[name] = known
-        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi", LaneKind.FLAG: "uint8_t"}
-        return f"const {types.get(known, 'float')} {name} = {value.text};"
+        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi"}
+        return f"const {types.get(known, ctype)} {name} = {value.text};"
 
     def _combined(self, state: str, op: str, value: CTree) -> tuple[str, str]:
         """What flows into a partial sum at each step; lanes that do not count keep theirs."""

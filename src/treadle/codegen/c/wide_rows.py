@@ -39,6 +39,8 @@ class WideRows:
             return False
         if step.op not in ("load", "store"):
             return False
+        if step.op == "store" and step.stmt.mode != "plain":
+            return False  # a tile would take the place of what is there
         number = step.number if step.op == "load" else step.stmt.args[0]
         if number not in self.w.plan.staged:
             return False
