@@ -54,6 +54,8 @@ TILE = 16
 """Elements of a tile along its memory: a line of cache."""
 TILE_LENGTH = 64
 """Elements of a tile along the loop for vectors."""
+TILE_BYTES, FEWEST_TILES = 4, 8
+"""What an element of a tile takes; how many tiles there are beside each other at least."""
 SHORTEST = 8
 """A loop with fewer points is not worth vectors if there is another."""
 LINE = 64
@@ -389,7 +391,7 @@ class _Choice:
         return found
 
     def _tiled(self, v: Symbol, u: Symbol) -> Iterator[Step]:
-        yield Split(u.name, TILE)
+        yield Split(u.name, self._tile_rows(v, u))
         yield Split(v.name, min(TILE_LENGTH, -(-hint(self.extents[v]) // TILE) * TILE))
         rest = [x for x in self.body.domain.vars if x is not u and x is not v]
         inner = [x for x in self.body.reduce.vars if x is not v]
@@ -400,6 +402,22 @@ class _Choice:
         for number in self._staged(v, u):
             yield StageLoad(number)
         yield Bind(f"{v.name}'", Binding.VECTOR)
+
+    def _tile_rows(self, v: Symbol, u: Symbol) -> int:
+        """Rows of a tile: more lines of each page that is visited, as long as they fit in a cache.
+
+        Tiles that are not full are filled element by element, and threads want several.
+        """
+        each = len(self._staged(v, u)) * TILE_LENGTH * TILE_BYTES
+        for rows in (4 * TILE, 2 * TILE):
+            is_full = _divides(rows, self.extents[u])
+            if (
+                is_full
+                and hint(self.extents[u]) >= FEWEST_TILES * rows
+                and rows * each <= FIRST_CACHE
+            ):
+                return rows
+        return TILE
 
     # -- sums and rows -------------------------------------------------------------------------
     def _strided(self, v: Symbol) -> list[int]:

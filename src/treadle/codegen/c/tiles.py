@@ -4,8 +4,9 @@ for (r0_l ...) for (i0_l ...) t3[i0_l * 64 + r0_l] = x[i0 + 1024 * r0];     fill
 ... t3[i0_l * 64 + r0_l] ...                                                  used along r0
 
 Each row of a tile lies in another page, where no processor looks ahead by itself. So while one tile
-is worked on, the rows of the next are asked for, a few with every lane: asked for all at once they
-would wait for each other.
+is worked on, the lines of the next are asked for, a few with every lane: asked for all at once they
+would wait for each other. Those that lie along the rows are as far apart from row to row, and what
+is stored is fetched as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 BLOCK = 16
 """Elements along a side of a block that is turned at once."""
+LINE = 64
+"""Bytes of a line of a cache."""
 TURNED = frozenset({DType.F32, DType.I32})
 """Types of 32 bits, that blocks of can be turned."""
 WIDENED = frozenset({DType.BF16, DType.F16})
@@ -44,45 +47,80 @@ class Tiles:
         self.axes: tuple[Axis, ...] = tuple([a for a in w.plan.axes if a.part is AxisPart.WITHIN])
 
         self.wide = WideRows(w)
-        self._unasked: list[tuple[str, Expr]] = []
-        """What the next tiles are filled from, until it is asked for."""
+        self._unasked: list[Step] = []
+        """What the next tile loads and stores, until it is asked for."""
 
     def fill(self, steps: Sequence[Step]) -> None:
         """Write the loops that fill the tiles of these statements, where blocks are known."""
-        filled: list[tuple[str, Expr]] = []
+        turned = False
         for step in steps:
             is_load = step.number in self.w.plan.staged and step.op == "load"
             if is_load and not self.wide.has(step) and self._fill(step):
-                filled.append((step.stmt.buffer, step.stmt.address))
-        self._unasked = [one for one in filled if self._is_worth_asking(one[0])]
+                turned = True
+        if turned and self._comes_next():
+            self._unasked = [s for s in steps if s.op in ("load", "store") and self._is_large(s)]
 
-    def _is_worth_asking(self, buffer: str) -> bool:
-        """Whether the next tile comes next along the rows, out of a storage that is large."""
+    def _comes_next(self) -> bool:
+        """Whether the tile after this one comes next along the rows."""
+        blocks = [a for a in self.w.plan.axes if a.part is AxisPart.BLOCKS]
+        return blocks[-1].loop is self.axes[-1].loop
+
+    def _is_large(self, step: Step) -> bool:
+        """Whether a storage is too large to stay in a cache."""
         w = self.w
-        blocks = [a for a in w.plan.axes if a.part is AxisPart.BLOCKS]
-        elements = storage_limit(w.program.by_name[buffer], w.program).value
-        size = w.program.by_name[buffer].dtype.itemsize
-        is_large = elements is None or elements * size >= ASKED_AHEAD
-        return is_large and blocks[-1].loop is self.axes[-1].loop
+        buffer = w.program.by_name[step.stmt.buffer]
+        elements = storage_limit(buffer, w.program).value
+        return elements is None or elements * buffer.dtype.itemsize >= ASKED_AHEAD
 
     def ask_ahead(self, lane: Axis) -> None:
-        """Ask for some rows of the next tiles, at a point of the loop across the present ones."""
+        """Ask for some lines of the next tiles, at a point of the loop across the present ones."""
         if not self._unasked or lane.loop is not self.axes[0].loop:
             return
         wanted, self._unasked = self._unasked, []
-        w, (across, along) = self.w, self.axes
+        w, along = self.w, self.axes[1]
         name, extent = w._loop_names[along.loop], w._extents[along.loop]
-        own, rows = f"{w._loop_names[across.loop]}_l", -(-along.size // across.size)
         after = f"{name}_b + {along.size}"
         w.loops.innermost.add(f"const int64_t {name}_n = {after} < {extent} ? {after} : 0;")
-        row = f"{name}_t"
-        opening = f"for (int64_t {row} = {rows} * {own}; {row} < {rows} * ({own} + 1); ++{row})"
-        w.loops.open(opening, along.loop, f"({name}_n + {row})")
-        for buffer, e in wanted:
+        groups: dict[tuple[bool, int], list[Step]] = {}
+        for step in wanted:
+            steps = [coefficient(step.stmt.address, a.loop) for a in self.axes]
+            strides = [None if one is None else one.value for one in steps]
+            size = w.program.by_name[step.stmt.buffer].dtype.itemsize
+            if strides[0] == 1 and strides[1] != 0:
+                groups.setdefault((True, LINE // size), []).append(step)
+            elif strides[1] == 1 and steps[0] is not None and strides[0] != 0:
+                groups.setdefault((False, LINE // size), []).append(step)
+        for (is_across, line), steps_of in groups.items():
+            self._ask(steps_of, line, is_across=is_across)
+
+    def _ask(self, wanted: Sequence[Step], line: int, *, is_across: bool) -> None:
+        """Ask for the lines of the next tile that lie along rows, or those across them."""
+        w, (across, along) = self.w, self.axes
+        own, name = w._loop_names[across.loop], w._loop_names[along.loop]
+        at = f"{name}_t"
+        opened = 1
+        if is_across:
+            rows = -(-along.size // across.size)
+            until = f"tr_min({rows} * ({own}_l + 1), {along.size})"
+            opening = f"for (int64_t {at} = {rows} * {own}_l; {at} < {until}; ++{at})"
+            w.loops.open(opening, along.loop, f"({name}_n + {at})")
+            opening = f"for (int64_t {own}_t = 0; {own}_t < {across.size}; {own}_t += {line})"
+            w.loops.open(opening)
+            opened = 2
+        else:
+            opening = f"for (int64_t {at} = 0; {at} < {along.size}; {at} += {line})"
+            w.loops.open(opening, along.loop, f"({name}_n + {at})")
+        for step in wanted:
+            e = step.stmt.address
+            further = coefficient(e, across.loop)
+            assert further is not None, "what is asked for ahead goes by steps that are known"
             text, _ = w.place(e)
-            here = f"{w.frame.pointer(buffer)} + {text} + ({name}_n ? 0 : {across.size})"
-            w.loops.innermost.add(f"__builtin_prefetch({here}, 0, 2);")
-        w.loops.pop()
+            below = w.index.write(further * across.size)
+            text = f"{text} + ({own}_t - {own}_l)" if is_across else text
+            here = f"{w.frame.pointer(step.stmt.buffer)} + {text} + ({name}_n ? 0 : {below})"
+            how = "1, 3" if step.op == "store" else "0, 2"
+            w.loops.innermost.add(f"__builtin_prefetch({here}, {how});")
+        w.loops.pop(opened)
 
     def widen(self, steps: Sequence[Step], time: int = 0) -> None:
         """Make rows of f16 floats, right before the loop on vectors.
