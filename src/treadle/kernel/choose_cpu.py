@@ -92,6 +92,11 @@ def choose_steps(nest: Nest, program: Program) -> tuple[tuple[Step, ...], Verdic
     return _Choice(nest, program, accesses).steps()
 
 
+def takes_long(nest: Nest, program: Program) -> bool:
+    """Whether a nest on vectors takes so long that a second thread would pay."""
+    return _Choice(nest, program, accesses_of(nest.body, program))._is_long()
+
+
 class AccessCosts:
     """What touching memory along a loop costs, for the loops of one body."""
 

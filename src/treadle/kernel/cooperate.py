@@ -35,11 +35,19 @@ NEVER_CUT = ("reduce_part", "scan", "sort")
 
 
 def cooperate(
-    nest: Nest, program: Program, name: Callable[[], str], programs: int, wanted: int, fewest: int
+    nest: Nest,
+    program: Program,
+    name: Callable[[], str],
+    programs: int,
+    wanted: int,
+    fewest: int,
+    *,
+    masks: bool = True,
 ) -> Renested | None:
     """The nest in chunks, so that `wanted` programs have something to do; None if it is not so.
 
-    A reduction of less than `fewest` points is fast enough in one program.
+    A reduction of less than `fewest` points is fast enough in one program. Without `masks` all
+    chunks are of one size.
     """
     body = nest.body
     if not len(body.reduce) or programs >= wanted or hint(body.reduce.numel) < fewest:
@@ -47,7 +55,7 @@ def cooperate(
     if any(at.stmt.op in NEVER_CUT for at in body.walk()):
         return None
     most, points = -(-wanted // max(programs, 1)), hint(body.reduce.numel)
-    masks = _may_mask(body, program)
+    masks = masks and _may_mask(body, program)
     found = {
         v: _chunks(n.value, points // max(hint(n), 1), most, masks) for v, n in body.reduce.items()
     }

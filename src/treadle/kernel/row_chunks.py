@@ -179,11 +179,16 @@ class _Chunking:
         self.whole: dict[str, Buffer] = {}
 
     def _make_parts(self, rows: int, of_f32: set[str]) -> None:
-        """The buffers of what chunks of so many rows sum up; f32 where sums are `of_f32`."""
+        """The buffers of what chunks of so many rows sum up; f32 where sums are `of_f32`.
+
+        A single sum is added to once for each row: in f64 that costs a CPU nothing.
+        """
         in_f64 = self.on_cpu and rows // self.count > self.longest
         for buffer in self.sums:
             old = self.program.by_name[buffer]
-            kind = DType.F32 if buffer in of_f32 and not in_f64 else old.dtype
+            is_single = old.storage_numel.value == 1
+            narrower = buffer in of_f32 and not in_f64 and not (self.on_cpu and is_single)
+            kind = DType.F32 if narrower else old.dtype
             layout = Layout.contiguous((self._chunks, old.storage_numel))
             self.parts[buffer] = Buffer(self.name(), kind, layout, old.device)
             self.whole[buffer] = old

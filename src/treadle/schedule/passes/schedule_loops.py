@@ -7,9 +7,10 @@ keeps    everything but the order of points and of additions, which numerics mus
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from treadle.core.context import Ctx
 from treadle.index import hint
@@ -18,6 +19,7 @@ from treadle.ir.effects import effects
 from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
+from treadle.kernel.choose_cpu import takes_long
 from treadle.kernel.choose_gpu import (
     BUSY_PROGRAMS,
     IN_CHUNKS,
@@ -33,12 +35,13 @@ from treadle.kernel.one_row import as_one_row
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.pieces import in_pieces
 from treadle.kernel.renest import Renested, renest
-from treadle.kernel.row_chunks import chunk_rows
+from treadle.kernel.row_chunks import CPU_CHUNKS, chunk_rows
 from treadle.kernel.single_steps import without_single_steps
 from treadle.kernel.sums_apart import sums_apart
 from treadle.kernel.two_orders import two_orders
 from treadle.schedule.policy import policy_of
 
+AnyMember = TypeVar("AnyMember", bound=Operation)
 ROW_AT_ONCE = 16
 """How many times the points a row has, as against a column, before programs share it."""
 
@@ -89,20 +92,25 @@ class _Scheduling:
         shape = "mixed" if several else op.shape
         return replace(op.with_members(tuple(members)), shape=shape)
 
-    def _chunked(self, op: Kernel) -> tuple[Operation, ...]:
+    def _chunked(self, op: Kernel) -> Sequence[Operation]:
         """The members, rows and columns of one walk in chunks that programs share out."""
         is_fitting = op.shape == "mixed" and self.program.numerics.reassociation
         if not is_fitting or len({self._is_for_triton(m) for m in op.members}) > 1:
             return op.members
         if any(isinstance(m, Nest) and m.schedule for m in op.members):
             return op.members
-        on_cpu = not self._is_for_triton(op.members[0])
-        if on_cpu and self.program.numerics.accumulation == "exact":
-            return op.members
-        name = partial(self._name, f"{op.name}_chunks")
-        made = chunk_rows(op.members, self.program, name, on_cpu)
+        return self._in_chunks(op.name, op.members, self.program)
+
+    def _in_chunks(
+        self, name: str, members: Sequence[AnyMember], program: Program
+    ) -> Sequence[AnyMember | Nest]:
+        """Nests that begin, walk and end rows and columns, in chunks if that may be."""
+        on_cpu = not self._is_for_triton(members[0])
+        if on_cpu and program.numerics.accumulation == "exact":
+            return members
+        made = chunk_rows(tuple(members), program, partial(self._name, f"{name}_chunks"), on_cpu)
         if made is None:
-            return op.members
+            return members
         self._note(made.buffers)
         self.changed = True
         return made.nests
@@ -135,11 +143,21 @@ class _Scheduling:
         if self._is_for_triton(nest) and (made is None or _multiplies_in_place(made)):
             made = sums_apart(nest, self.program, total)
         elif made is None:
-            made = two_orders(nest, self.program, total)
+            made = two_orders(nest, self.program, total) or self._for_threads(nest)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
+            if made is not None:
+                known = alone(self.program, nests, self._made)
+                nests = [*self._in_chunks(nest.name, nests, known)]
             return [part for one in nests for part in self._pieces(one)]
         return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
+
+    def _for_threads(self, nest: Nest) -> Renested | None:
+        """A long reduction of few results in chunks, however many threads there are."""
+        if self.program.numerics.accumulation == "exact" or not takes_long(nest, self.program):
+            return None
+        points, part = hint(nest.body.domain.numel), partial(self._name, f"{nest.name}_part")
+        return cooperate(nest, self.program, part, points, CPU_CHUNKS[0], 1, masks=False)
 
     def _pieces(self, nest: Nest) -> list[Nest]:
         """The nest, or pieces of it in each of which vectors load what lies side by side."""
