@@ -10,6 +10,7 @@ is brought first; the largest relative error of the whole function on that inter
   tanh   tanh(x)  = x P(x^2) / Q(x^2)            |x| up to 9.02
   erf    erf(x)   = x P(x^2) / Q(x^2)            |x| up to 3.93
   gelu_tilt       = x P(x^2) / Q(x^2)            |x| up to 5.8
+  erfinv          = x P(s) / Q(s)                s = sqrt(-log(1 - x^2)) up to 6.2 (library.h)
 
 Prints the coefficients from the constant up, and that error. It counts no roundings: the error of
 the C function in units of the last place is measured by the tests, over all floats.
@@ -131,6 +132,21 @@ def gelu_tilt_share(u: float) -> float:
     return (math.erf(x * math.sqrt(0.5)) / 2 + x * math.exp(-u / 2) * bell) / x
 
 
+def erfinv_share(s: float) -> float:
+    """erfinv(x) / x where -log(1 - x^2) = s^2."""
+    if s < 1e-4:
+        return math.sqrt(math.pi) / 2 * (1 + math.pi / 12 * s * s)
+    q = -math.expm1(-s * s)
+    x = math.sqrt(q)
+    rest = math.exp(-s * s) / (1 + x)  # 1 - x
+    low, high = 0.0, 7.0
+    for _ in range(200):
+        y = (low + high) / 2
+        below = math.erfc(y) > rest if x > 0.5 else math.erf(y) < x
+        low, high = (y, high) if below else (low, y)
+    return (low + high) / 2 / x
+
+
 def log_weight(f: float) -> float:
     """How much an error of `log_rest` is relative to the logarithm."""
     return abs(f**3 / math.log1p(f)) if abs(f) > 1e-9 else 1e-12
@@ -158,13 +174,16 @@ FITS: dict[str, Callable[[], Fit]] = {
     "tanh": lambda: fit_quotient(tanh_share, 0.0, 9.02**2, (4, 4), lambda u: 1 / tanh_share(u)),
     "erf": lambda: fit_quotient(erf_share, 0.0, 3.93**2, (5, 5), lambda u: 1 / erf_share(u)),
     "gelu_tilt": fit_gelu_tilt,
+    "erfinv": lambda: fit_quotient(erfinv_share, 0.0, 6.2, (7, 6), lambda s: 1 / erfinv_share(s)),
 }
 """How each function is fitted."""
+IN_DOUBLE = frozenset({"erfinv"})
+"""Where a computation in double begins."""
 
 
-def shown(name: str, values: Sequence[float]) -> str:
+def shown(name: str, values: Sequence[float], *, is_wide: bool) -> str:
     """Coefficients as C writes them."""
-    return f"  {name}: " + " ".join(f"{float(np.float32(v))!r}" for v in values)
+    return f"  {name}: " + " ".join(f"{float(v if is_wide else np.float32(v))!r}" for v in values)
 
 
 def main() -> None:
@@ -172,9 +191,10 @@ def main() -> None:
     for name, fitted in FITS.items():
         fit = fitted()
         print(f"{name}: largest relative error {fit.error:.3g}")
-        print(shown("numerator" if fit.denominator else "polynomial", fit.numerator))
+        wide, top = name in IN_DOUBLE, "numerator" if fit.denominator else "polynomial"
+        print(shown(top, fit.numerator, is_wide=wide))
         if fit.denominator:
-            print(shown("denominator (after 1)", fit.denominator))
+            print(shown("denominator (after 1)", fit.denominator, is_wide=wide))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.codegen.c.ops import pointwise, rounded
+from treadle.codegen.c.remainders import F64, REMAINDERS
 from treadle.codegen.c.types import converted
 from treadle.ir.numerics import Numerics
 from treadle.ir.types import DType
@@ -47,12 +48,16 @@ LIBRARY: Mapping[str, float] = {
     "tan": 4.0,
 }
 """Operation that the C library carries out on vectors (library.h) -> its largest error in ulp."""
-LIBRARY_F64 = frozenset({*LIBRARY, "exp", "log", "tanh", "erf"})
-"""Operations that it carries out on vectors of doubles, too, within as many ulp of that type."""
-LIBRARY_ULPS = 4.0
+LIBRARY_F64: Mapping[str, float] = {
+    **LIBRARY,
+    **dict.fromkeys(("exp", "log", "tanh", "erf"), 4.0),
+    "erfinv": 6.0,
+    "sigmoid": 6.0,
+}
+"""Operation that it carries out on vectors of doubles -> its largest error in ulp of that type."""
+IN_DOUBLE = frozenset({"erfinv"})
+"""Operations of floats that are carried out in double."""
 OF_TWO = frozenset({"atan2", "hypot", "pow"})
-F64 = "f64_"
-"""What the names of functions in double begin with."""
 VECTOR = "vector_"
 """How the helpers are called that give a function of fast.h its forms on vectors (vectors.h)."""
 
@@ -81,10 +86,8 @@ def fast_pointwise(
     if op in LIBRARY and helpers is not None:
         text, error = "{f}({a}, {b})" if op in OF_TWO else "{f}({a})", LIBRARY[op]
     common = as_float(promote_all(list(types)))
-    is_loose = numerics.function_ulps >= LIBRARY_ULPS and helpers is not None
-    if common is DType.F64 and result is DType.F64 and op in LIBRARY_F64 and is_loose:
-        given = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
-        return (f"{fast_call(f'{F64}{op}', helpers)}({', '.join(given)})",)
+    if helpers is not None and (found := _whole(op, values, types, result, numerics, helpers)):
+        return found
     if not text or error > numerics.function_ulps or common is DType.F64:
         return pointwise(op, values, types, result)
     assert isinstance(result, DType), f"{op} has one result"
@@ -94,3 +97,25 @@ def fast_pointwise(
     fits = [o if o.isidentifier() else f"({o})" for o in operands]
     function = fast_call(op, helpers) if "{f}" in text else ""
     return (rounded(text.format(f=function, **dict(zip("abc", fits, strict=False))), result),)
+
+
+def _whole(
+    op: str,
+    values: Sequence[str],
+    types: Sequence[DType],
+    result: ValueType,
+    numerics: Numerics,
+    helpers: set[str],
+) -> tuple[str, ...] | None:
+    """A call of a function in double on vectors, or of an exact one of any floats; else None."""
+    given = promote_all(list(types))
+    common = as_float(given)
+    wide = DType.F64 if op in IN_DOUBLE else common
+    is_exact = op in REMAINDERS and given.is_float
+    is_known = wide is DType.F64 and LIBRARY_F64.get(op, float("inf")) <= numerics.function_ulps
+    if not isinstance(result, DType) or not result.is_float or not (is_exact or is_known):
+        return None
+    operands = [converted(v, t, wide) for v, t in zip(values, types, strict=True)]
+    name = fast_call(f"{F64 if wide is DType.F64 else ''}{op}", helpers)
+    call = f"{name}({', '.join(operands)})"
+    return (rounded(call if wide is common else f"(float){call}", result),)

@@ -27,3 +27,8 @@ TR_FN float tr_chosen_f32(uint8_t first, float a, float b)
     uint32_t mask = -(uint32_t)(first != 0);
     return tr_f32_bits((tr_bits_f32(a) & mask) | (tr_bits_f32(b) & ~mask));
 }
+TR_FN double tr_chosen_f64(uint8_t first, double a, double b)
+{
+    uint64_t mask = -(uint64_t)(first != 0);
+    return tr_f64_bits((tr_bits_f64(a) & mask) | (tr_bits_f64(b) & ~mask));
+}

@@ -20,15 +20,16 @@ TR_FN int64_t tr_floordiv(int64_t a, int64_t b)
 {
     if (b == 0) return 0;
     if (b == -1) return (int64_t)(0 - (uint64_t)a);
-    int64_t q = a / b;
-    return q - ((a % b != 0) && ((a < 0) != (b < 0)));
+    /* Which sign a remainder has no processor can foresee: no branch. */
+    const int64_t q = a / b, r = a % b;
+    return q - ((r != 0) & ((r ^ b) < 0));
 }
 
 TR_FN int64_t tr_mod(int64_t a, int64_t b)
 {
     if (b == 0 || b == -1) return 0;
-    int64_t r = a % b;
-    return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
+    const int64_t r = a % b;
+    return r + (b & -(int64_t)((r != 0) & ((r ^ b) < 0)));
 }
 
 /* The remainder of what is below twice the divisor, and not negative. */
@@ -207,13 +208,13 @@ TR_FN int32_t tr_fmod_i32(int32_t a, int32_t b) { return b == 0 || b == -1 ? 0 :
 TR_FN int32_t tr_floordiv_i32(int32_t a, int32_t b)
 {
     const int32_t q = tr_truncdiv_i32(a, b), r = tr_fmod_i32(a, b);
-    return q - (r != 0 && (r < 0) != (b < 0));
+    return q - ((r != 0) & ((r ^ b) < 0));
 }
 
 TR_FN int32_t tr_mod_i32(int32_t a, int32_t b)
 {
     const int32_t r = tr_fmod_i32(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    return r + (b & -(int32_t)((r != 0) & ((r ^ b) < 0)));
 }
 
 TR_FN uint64_t tr_pow_u64(uint64_t a, uint64_t b)

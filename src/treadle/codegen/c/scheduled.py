@@ -64,6 +64,8 @@ from treadle.kernel.stages import (
 )
 
 ALWAYS = frozenset({"index", "constant", "cast", "yield"})
+CHOSEN = frozenset({DType.F32, DType.F64})
+"""Types of which one value of two is taken by its bits."""
 CHEAP = 4.0
 """Work of a statement that may be done for nothing, where a mask is false."""
 HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_on_vectors("
@@ -118,8 +120,8 @@ class ScheduledWriter(BodyWriter):
     ) -> tuple[str, ...]:
         """C expressions for the results of an operation, as exact as the program asks for."""
         helpers = self.frame.helpers if self.is_on_vectors else None
-        if op == "where" and helpers is not None and result is DType.F32 and self._calls_here():
-            return (self._chosen(values, types),)
+        if op == "where" and helpers is not None and result in CHOSEN and self._calls_here():
+            return (self._chosen(values, types, result),)
         return fast_pointwise(op, values, types, result, self.program.numerics, helpers)
 
     def _calls_here(self) -> bool:
@@ -127,16 +129,15 @@ class ScheduledWriter(BodyWriter):
         found = [p for p in self.loops.innermost.parts if isinstance(p, str)]
         return any("tr_vector_" in p or HALVES.search(p) for p in found)
 
-    def _chosen(self, values: Sequence[str], types: Sequence[DType]) -> str:
+    def _chosen(self, values: Sequence[str], types: Sequence[DType], to: ValueType) -> str:
         """One of two values by its bits.
 
         A compiler that sees a branch moves a call into it that only one side needs, and then
         cannot run the loop on vectors any more.
         """
-        one, other = (
-            converted(v, t, DType.F32) for v, t in zip(values[1:], types[1:], strict=True)
-        )
-        return f"tr_chosen_f32({values[0]}, {one}, {other})"
+        assert isinstance(to, DType), "one of two values is one value"
+        one, other = (converted(v, t, to) for v, t in zip(values[1:], types[1:], strict=True))
+        return f"tr_chosen_{to}({values[0]}, {one}, {other})"
 
     @property
     def is_on_vectors(self) -> bool:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
-from treadle.codegen.c.fast_ops import F64, LIBRARY, OF_TWO, VECTOR
+from treadle.codegen.c.fast_ops import LIBRARY, OF_TWO, VECTOR
 from treadle.codegen.c.kernel import write_kernel
+from treadle.codegen.c.remainders import F64, REMAINDERS, remainders
 from treadle.codegen.c.sites import LONGEST_POINT, RECORD, Site, Sites
 from treadle.codegen.host import HostProgram, KernelSource
 
@@ -36,6 +37,8 @@ FAST_FLAGS = (
 LIBRARIES = ("-lm",)
 OPTIONAL = ("special", "sort", "turn", "product")
 """Parts of the prelude that are there if they are asked for, in this order."""
+MADE_OF = {f"{F64}sigmoid": ("exp",), f"{F64}erfinv": ("exp", "log", "erf", "erfc")}
+"""Functions in double that are made of others of the library's."""
 LANES = (4, 8, 16)
 """Floats in a vector, for which functions of fast.h are written."""
 
@@ -80,16 +83,22 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
         names = [name.removeprefix(VECTOR) for name in wanted]
         texts.append(_header("vectors"))
         texts += [_header("halves")] if "halves" in helpers else []
+        exact = [name for name in names if name.removeprefix(F64) in REMAINDERS]
+        names = [name for name in names if name not in exact]
         theirs = [name for name in names if name in LIBRARY or name.startswith(F64)]
         if own := [name for name in names if name not in theirs]:
             texts += [*_on_vectors(), *[f"TR_VECTOR_FUNCTION({name})" for name in own]]
         if theirs:
             texts.append(_header("library"))
-        for name in theirs:
+        made = [name for name in theirs if name in MADE_OF]
+        others = {f"{F64}{other}" for name in made for other in MADE_OF[name]}
+        for name in sorted({*theirs, *others} - {*made}):
             plain, kind = name.removeprefix(F64), "_F64" if name.startswith(F64) else ""
             count = "_OF_TWO" if plain in OF_TWO else ""
             texts.append(f"TR_LIBRARY_FUNCTION{kind}{count}({plain})")
             texts += [] if kind else [f"TR_LIBRARY_WHOLE{count}({plain})"]
+        texts += [f"TR_{name.removeprefix(F64).upper()}_F64" for name in made]
+        texts += remainders(exact, _header("remainders"))
         texts += [_header("whole")] if "whole" in helpers else []
     return "\n".join(texts)
 
