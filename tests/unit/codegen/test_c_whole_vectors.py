@@ -14,6 +14,7 @@ from treadle.analysis.cost import Roofline
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.held_lanes import hold_lanes
 from treadle.codegen.c.lines import read_line
+from treadle.codegen.c.narrow_values import numbers_within
 from treadle.codegen.c.whole_vectors import VectorLoop, types_within, write_whole
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
@@ -472,3 +473,105 @@ def test_should_not_hold_what_is_needed_in_memory(
     lines: tuple[str, ...], said: dict[str, object]
 ) -> None:
     assert held(*lines, **said) == ""  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------- narrow floats
+
+
+NARROW_LINES = (
+    "const float v0 = tr_decode_bf16(p1[r0]);",
+    "const float v1 = tr_decode_bf16(p1[(r0 + 64)]);",
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [
+        ("fabsf(v0)", "tr_w_abs(v0)"),
+        ("-v0", "(-v0)"),
+        ("tr_maximum_f32(v0, v91)", "tr_w_maximum(v0, tr_w_all(v91))"),
+        ("v0 < v1 ? v0 : v1", "tr_w_where((tr_wi)(v0 < v1), v0, v1)"),
+        ("v0 * v91", "(v0 * v91)"),  # 2
+        ("v0 * v92", "tr_w_round_mild_bf16((v0 * v92))"),  # 3
+        ("v0 * v93", "tr_w_round_mild_bf16((v0 * v93))"),  # 1/2: a subnormal loses its last bit
+        ("v0 + v1", "tr_w_round_mild_bf16((v0 + v1))"),
+        ("v0 / v92 - sqrtf(v1)", "tr_w_round_mild_bf16(((v0 / v92) - tr_w_sqrt(v1)))"),
+        ("tr_maximum_f32(v0, v94)", "tr_w_round_mild_bf16(tr_w_maximum(v0, tr_w_all(v94)))"),
+        ("v0 + v90", "tr_w_round_bf16((v0 + v90))"),  # maybe a NaN with a lower half
+        ("v0 + p0[r0]", "tr_w_round_bf16((v0 + tr_w_load(p0 + r0)))"),
+        ("tr_vector_exp(v0)", "tr_w_round_bf16(TR_LANES_OF(exp)(v0))"),
+    ],
+)
+def test_bf16_is_rounded_as_far_as_it_needs_to_be(value: str, rounded: str) -> None:
+    outside = (
+        "const float v91 = (float)0x1.0000000000000p+1;",
+        "const float v92 = (float)0x1.8000000000000p+1;",
+        "const float v93 = (float)0x1.0000000000000p-1;",
+        "const float v94 = (float)0x1.0101010101010p+0;",
+    )
+    line = f"const float v2 = tr_round_bf16({value});"
+    loop, top = loop_of(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v2));")
+    top.head += outside
+    assert write_whole(loop, types_within(top), numbers_within(top))
+    assert f"const tr_w v2 = {rounded};" in "\n".join(top.lines())
+
+
+def test_should_not_take_what_is_declared_twice_for_a_number() -> None:
+    top = CodeBlock()
+    top.add("const float v1 = (float)0x1.0p+1;", "const float v2 = (float)(-0x1.0p+0);")
+    top.open("{").add("const float v1 = p0[3];")
+    assert numbers_within(top) == {"v2": -1.0}
+
+
+MILD = """treadle 1
+program p
+inputs x, y
+outputs s, d, q, t
+{numerics}
+
+buffer x : bf16[{n}] on cpu
+buffer y : bf16[{n}] on cpu
+buffer s : bf16[{n}] on cpu
+buffer d : bf16[{n}] on cpu
+buffer q : bf16[{n}] on cpu
+buffer t : bf16[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = load y[i]
+  %2 = cast f32 %0
+  %3 = cast f32 %1
+  %4 = mul %2, %3
+  %5 = cast bf16 %4
+  %6 = add %2, %3
+  %7 = cast bf16 %6
+  %8 = truediv %2, %3
+  %9 = cast bf16 %8
+  %10 = constant 2.0 f32
+  %11 = mul %2, %10
+  %12 = cast bf16 %11
+  store s[i] = %7
+  store d[i] = %5
+  store q[i] = %9
+  store t[i] = %12
+}}
+"""
+
+
+@needs_compiler
+@machines
+def test_all_bf16_and_their_results_are_rounded_to_even(machine: str) -> None:
+    bf16 = ml_dtypes.bfloat16
+    x = np.arange(1 << 16, dtype=np.uint16)
+    y = np.random.default_rng(1).permutation(x)
+    y[:64] = [0x7F80, 0xFF80, 0x7FC0, 0xFFFF, 0x7FFF, 0x0001, 0x8000, 0x7F7F] * 8
+    text = MILD.format(n=1 << 16, numerics=NUMERICS.replace("as result, ", ""))
+    found = run(text, machine, x=x.view(bf16), y=y.view(bf16))
+    a, b = x.view(bf16).astype(np.float32), y.view(bf16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = {"s": a + b, "d": a * b, "q": a / b, "t": a * np.float32(2)}
+        for name, wide in wanted.items():
+            got, want = found[name].astype(np.float32), wide.astype(bf16).astype(np.float32)
+            np.testing.assert_array_equal(got, want, err_msg=name)
+            signs = np.signbit(got) == np.signbit(want)
+            assert signs[~np.isnan(want)].all(), name

@@ -31,6 +31,7 @@ from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame, Gate
 from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
 from treadle.codegen.c.held_lanes import hold_lanes
+from treadle.codegen.c.narrow_values import numbers_within
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
 from treadle.codegen.c.pass_writer import Acting, PassWriter, ProductPassWriter
 from treadle.codegen.c.products import ProductTiles
@@ -194,11 +195,11 @@ class ScheduledWriter(BodyWriter):
 
     def _write_whole(self) -> None:
         """Write the loops on vectors on whole ones where that is known how; the others as well."""
-        types = types_within(self.top)
+        types, numbers = types_within(self.top), numbers_within(self.top)
         for name, pointer in self.frame.buffers.items():
             types[pointer] = STORED[self.program.by_name[name].dtype]
         for loop in self._on_vectors:
-            if hold_lanes(loop, types) or write_whole(loop, types):
+            if hold_lanes(loop, types) or write_whole(loop, types, numbers):
                 self.frame.helpers.add(WHOLE)
         self._convert_halves()
 

@@ -12,6 +12,7 @@
     && __has_builtin(__builtin_ia32_pmovdw512_mask) \
     && __has_builtin(__builtin_ia32_pmovzxbd512_mask) \
     && __has_builtin(__builtin_ia32_pmovzxwd512_mask) \
+    && __has_builtin(__builtin_ia32_pternlogd512_mask) \
     && __has_builtin(__builtin_ia32_ptestmd512) \
     && __has_builtin(__builtin_ia32_sqrtps512_mask) \
     && __has_builtin(__builtin_ia32_storeups512_mask) \
@@ -130,19 +131,33 @@ TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x)
 
 /* ------------------------------------------------------------------ bf16 and f16 */
 
-/* The bits of bf16 in the upper half of each lane; what is in the lower half says nothing. */
+/* bf16 in the upper half of each lane; what is in the lower half says nothing. Half an ulp is added,
+   one less where the last bit that stays is zero: ties go to even. "Mild" is what has a zero lower
+   half wherever it is a NaN, so that nothing flows over there. */
+TR_INSIDE tr_wu tr_w_even_bf16(tr_w x)
+{
+    const tr_wu u = (tr_wu)x;
+#if TR_W == 16
+    /* u + 0x7fff + last bit = u - (0xffff8000 | not last bit): one instruction less. */
+    const tr_wi last = (tr_wi)(u >> 16), one = (tr_wi){0} + 1, rest = (tr_wi){0} - 0x8000;
+    return u - (tr_wu)__builtin_ia32_pternlogd512_mask(last, one, rest, 0xae, -1);
+#else
+    return u + 0x7fffu + ((u >> 16) & 1u);
+#endif
+}
 TR_INSIDE tr_wu tr_w_bits_bf16(tr_w x)
 {
-    const tr_wu u = (tr_wu)x, even = u + 0x7fffu + ((u >> 16) & 1u);
+    const tr_wu even = tr_w_even_bf16(x);
 #if TR_W == 16
     /* Where x is a NaN, that one, made quiet. */
     const tr_w y = __builtin_ia32_fixupimmps512_mask((tr_w)even, x, (tr_wi){0} + 0x22, 0, -1, 4);
     return (tr_wu)y;
 #else
-    return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)(u | 0x00400000u), (tr_w)even);
+    return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)((tr_wu)x | 0x00400000u), (tr_w)even);
 #endif
 }
 TR_INSIDE tr_w tr_w_round_bf16(tr_w x) { return (tr_w)(tr_w_bits_bf16(x) & 0xffff0000u); }
+TR_INSIDE tr_w tr_w_round_mild_bf16(tr_w x) { return (tr_w)(tr_w_even_bf16(x) & 0xffff0000u); }
 TR_INSIDE tr_w tr_w_load_bf16(const uint16_t *p)
 {
     const tr_wh s = *(const tr_wh_there *)p;

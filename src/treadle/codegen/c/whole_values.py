@@ -26,6 +26,7 @@ from treadle.codegen.c.lines import (
     CUnary,
     written,
 )
+from treadle.codegen.c.narrow_values import NarrowValues
 
 
 class LaneKind(Enum):
@@ -65,6 +66,7 @@ PLAIN = {
     "tr_round_f16": "tr_w_round_f16",
 }
 """Functions of floats -> their form on vectors."""
+ROUNDED = {"tr_round_bf16": "bf16", "tr_round_f16": "f16"}
 DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
 
 
@@ -141,13 +143,20 @@ def _asked(value: LaneValue) -> LaneValue:
 class LaneValues:
     """The values of one loop, as its lines are read one after the other."""
 
-    def __init__(self, types: Mapping[str, str], variable: str, states: Collection[str]) -> None:
+    def __init__(
+        self,
+        types: Mapping[str, str],
+        numbers: Mapping[str, float],
+        variable: str,
+        states: Collection[str],
+    ) -> None:
         self.types = types
         """The C types of what stands outside: variables, and elements of what pointers lead to."""
         self.states = states
         """What the loop combines: of no use before its end."""
         self.known: dict[str, LaneKind] = {}
         """Values of this loop."""
+        self.narrow = NarrowValues(numbers)
         self.steps: dict[str, int | None] = {variable: 1}
         """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
         self.short: set[str] = set()
@@ -343,6 +352,8 @@ class LaneValues:
         given = [self.value(a) for a in args]
         if function == "tr_chosen_f32":
             return self._choice(*given)
+        if function in ROUNDED and ROUNDED[function] in self.narrow.holds(args[0]):
+            return given[0]
         own = function.removeprefix(f"tr_{VECTOR}")
         has_form = own != function and (own in FAST or own in LIBRARY)
         if not has_form and function not in PLAIN:
@@ -350,6 +361,8 @@ class LaneValues:
         if all(v.kind in (LaneKind.FLOAT, LaneKind.NUMBER) for v in given):
             return LaneValue(LaneKind.FLOAT, f"{function}({', '.join(v.text for v in given)})")
         name = PLAIN.get(function) or f"TR_LANES_OF({own})"
+        if function == "tr_round_bf16" and self.narrow.is_mild(args[0]):
+            name = "tr_w_round_mild_bf16"
         return LaneValue(LaneKind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
 
     def _decoded(self, function: str, e: CTree) -> LaneValue:

@@ -80,6 +80,7 @@ TWO = {
     "|": "{0} | {1}",
 }
 """Two vectors of parts as one."""
+NO_NUMBERS: Mapping[str, float] = {}
 ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
 
 
@@ -125,8 +126,13 @@ def _says_condition(line: str, types: Mapping[str, str]) -> bool:
     return isinstance(said, CDeclared) and is_condition(said.value, conditions)
 
 
-def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
-    """Write a loop on whole vectors where it stands; whether it can be, and gains by it."""
+def write_whole(
+    loop: VectorLoop, types: Mapping[str, str], numbers: Mapping[str, float] = NO_NUMBERS
+) -> bool:
+    """Write a loop on whole vectors where it stands; whether it can be, and gains by it.
+
+    `numbers` are the values of floats outside of it that are known.
+    """
     lines = [*loop.block.head, *loop.block.parts]
     texts = [line for line in lines if isinstance(line, str)]
     opening = OPENING.fullmatch(loop.block.opening)
@@ -135,7 +141,7 @@ def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
     if not loop.reductions and not any(map(WORTH.search, texts)):
         return False
     try:
-        written = WholeLoop(loop, types, *opening.groups())
+        written = WholeLoop(loop, types, opening[1], opening[2], numbers=numbers)
         written.read(texts)
     except UnwritableError:
         return False
@@ -153,10 +159,11 @@ class WholeLoop:
         variable: str,
         extent: str,
         held: Collection[str] = (),
+        numbers: Mapping[str, float] = NO_NUMBERS,
     ) -> None:
         self.loop, self.variable, self.extent = loop, variable, extent
         self.at = f"{variable}_v"
-        self.values = LaneValues(types, variable, {*loop.reductions, *held})
+        self.values = LaneValues(types, numbers, variable, {*loop.reductions, *held})
         self.held = held
         """Arrays whose elements are in vectors that outlast the loop."""
         self.exact: dict[str, str] = {}
@@ -208,6 +215,7 @@ class WholeLoop:
             self.exact[name] = self.values.value(tree.args[0]).vector
         known = LaneKind.FLOAT if value.kind is LaneKind.NUMBER else value.kind
         self.values.known[name] = known
+        self.values.narrow.learn(name, tree)
         types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi"}
         return f"const {types.get(known, ctype)} {name} = {value.text};"
 
