@@ -510,7 +510,8 @@ def test_bf16_is_rounded_as_far_as_it_needs_to_be(value: str, rounded: str) -> N
         "const float v94 = (float)0x1.0101010101010p+0;",
     )
     line = f"const float v2 = tr_round_bf16({value});"
-    loop, top = loop_of(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v2));")
+    stored = "p1[r0] = tr_encode_bf16((v2));"
+    loop, top = loop_of(*NARROW_LINES, line, stored, extent=16)
     top.head += outside
     assert write_whole(loop, types_within(top), numbers_within(top))
     assert f"const tr_w v2 = {rounded};" in "\n".join(top.lines())
@@ -521,6 +522,43 @@ def test_should_not_take_what_is_declared_twice_for_a_number() -> None:
     top.add("const float v1 = (float)0x1.0p+1;", "const float v2 = (float)(-0x1.0p+0);")
     top.open("{").add("const float v1 = p0[3];")
     assert numbers_within(top) == {"v2": -1.0}
+
+
+def test_two_vectors_of_bf16_share_one_of_32_places() -> None:
+    line = "const float v2 = tr_round_bf16(v0 + v1);"
+    text = written(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v2));")
+    for said in (
+        "const int64_t r0_x1 = r0_v + 0 * TR_W;",
+        "const int64_t r0_x3 = r0_v + 2 * TR_W;",
+        "const tr_w v0_x2 = tr_w_load_even_bf16(p1 + r0_x2);",
+        "const tr_w v1_x3 = tr_w_load_odd_bf16(p1 + (r0_x3 + 64));",
+        "tr_w_store_pair_bf16(p1 + r0_x2, v2_x2, v2_x3);",
+    ):
+        assert said in text
+    assert "_some(" not in text
+
+
+def test_functions_leave_room_for_one_pair_only() -> None:
+    line = "const float v2 = tr_round_bf16(tr_vector_exp(v0));"
+    text = written(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v2));")
+    assert "v2_x1" in text
+    assert "v2_x2" not in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "const float v2 = tr_round_bf16(v0 + p0[r0]);",
+        "const float v2 = tr_round_bf16(v0 + tr_decode_f16(p1[r0]));",
+        "const float v2 = tr_round_bf16(((int32_t)r0) < ((int32_t)n1) ? v0 : v1);",
+        "p0[r0] = (tr_round_bf16(v0 + v1));",
+    ],
+)
+def test_should_not_move_lanes_where_other_things_have_places(line: str) -> None:
+    text = written(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v0));")
+    assert "const int64_t r0_x3 = r0_v + 3 * TR_W;" in text
+    assert "const tr_w v0_x3 = tr_w_load_bf16(p1 + r0_x3);" in text
+    assert "tr_w_store_bf16(p1 + r0_x3, v0_x3);" in text
 
 
 MILD = """treadle 1
@@ -556,6 +594,18 @@ loop y_ on cpu for i in {n} {{
   store t[i] = %12
 }}
 """
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [7, 16, 45, 64, 99, 127, 192])
+def test_bf16_goes_in_and_out_in_pairs_at_any_length(machine: str, n: int) -> None:
+    x, y = np.random.default_rng(n).standard_normal((2, n)).astype(ml_dtypes.bfloat16)
+    text = MILD.format(n=n, numerics=NUMERICS.replace("as result, ", ""))
+    found = run(text, machine, x=x, y=y)
+    a, b = x.astype(np.float32), y.astype(np.float32)
+    for name, wide in {"s": a + b, "d": a * b, "q": a / b, "t": a * 2}.items():
+        np.testing.assert_array_equal(found[name], wide.astype(x.dtype), err_msg=name)
 
 
 @needs_compiler

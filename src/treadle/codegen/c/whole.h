@@ -59,7 +59,7 @@ typedef tr_half8 tr_wh;
 #define tr_w_all tr_all_8
 #define tr_w_where tr_where_8
 #endif
-typedef float tr_w_there __attribute__((vector_size(4 * TR_W), aligned(4), may_alias));
+typedef float tr_w_there __attribute__((vector_size(4 * TR_W), aligned(2), may_alias));
 typedef short tr_wh_there __attribute__((vector_size(2 * TR_W), aligned(2), may_alias));
 
 /* ------------------------------------------------------------------ memory */
@@ -179,6 +179,19 @@ TR_INSIDE void tr_w_store_bf16(uint16_t *p, tr_w x)
     const tr_l4 put = __builtin_ia32_permdi256(both, 0x08);
     __builtin_memcpy(p, &put, 16);
 #endif
+}
+/* Two vectors of bf16 at once: those at even places, those at odd ones. */
+TR_INSIDE tr_w tr_w_load_even_bf16(const uint16_t *p)
+{
+    return (tr_w)((tr_wu)tr_w_load((const float *)p) << 16);
+}
+TR_INSIDE tr_w tr_w_load_odd_bf16(const uint16_t *p)
+{
+    return (tr_w)((tr_wu)tr_w_load((const float *)p) & 0xffff0000u);
+}
+TR_INSIDE void tr_w_store_pair_bf16(uint16_t *p, tr_w even, tr_w odd)
+{
+    tr_w_store((float *)p, (tr_w)(((tr_wu)even >> 16) | ((tr_wu)odd & 0xffff0000u)));
 }
 TR_INSIDE tr_w tr_w_load_f16(const uint16_t *p)
 {

@@ -157,6 +157,8 @@ class LaneValues:
         self.known: dict[str, LaneKind] = {}
         """Values of this loop."""
         self.narrow = NarrowValues(numbers)
+        self.has_places = False
+        """Whether anything but bf16 tells one lane from another: their order is that of memory."""
         self.steps: dict[str, int | None] = {variable: 1}
         """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
         self.short: set[str] = set()
@@ -227,6 +229,7 @@ class LaneValues:
                 return None
         if step is None:
             raise UnwritableError(written(e))
+        self.has_places |= step != 0
         return f"tr_w_places({written(e)}, {step})" if step else written(e)
 
     def _compared(self, op: str, left: CTree, right: CTree) -> LaneValue | None:
@@ -278,6 +281,7 @@ class LaneValues:
             raise UnwritableError(e.text)
         if step == 0:
             return LaneValue(KIND_OF[kind], f"{e.base}[{e.text}]")
+        self.has_places = True
         if kind == "float":
             return LaneValue(LaneKind.VECTOR, f"tr_w_load{HERE}({e.base} + {e.text})")
         return LaneValue(LaneKind.BYTES, f"tr_w_flags{HERE}({e.base} + {e.text})")
@@ -373,4 +377,5 @@ class LaneValues:
             return LaneValue(LaneKind.FLOAT, f"{function}({e.base}[{e.text}])")
         if step != 1:
             raise UnwritableError(e.text)
+        self.has_places |= function != "tr_decode_bf16"
         return LaneValue(LaneKind.VECTOR, f"{DECODED[function]}{HERE}({e.base} + {e.text})")

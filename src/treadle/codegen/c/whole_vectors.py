@@ -37,6 +37,7 @@ from treadle.codegen.c.lines import (
     CTree,
     read_line,
 )
+from treadle.codegen.c.side_by_side import SideBySide
 from treadle.codegen.c.whole_values import (
     CONDITION,
     HERE,
@@ -175,6 +176,8 @@ class WholeLoop:
         self.body: list[tuple[str, str]] = []
         """Each line for all lanes, and for those that are left; see PART and HERE."""
         self.parts = 1
+        self.stored: dict[int, tuple[str, str]] = {}
+        """Lines that store bf16 -> where, and what."""
 
     # -- lines -----------------------------------------------------------------------------
     def read(self, texts: Sequence[str]) -> None:
@@ -182,9 +185,9 @@ class WholeLoop:
         for text in texts:
             line = self._line(text)
             self.body.append(line if isinstance(line, tuple) else (line, line))
-        most = MOST_PARTS if self.loop.reductions else 1
+        most = MOST_PARTS
         if any(map(CALLS.search, texts)):
-            most = min(most, FEWER_PARTS)
+            most = FEWER_PARTS if self.loop.reductions or not self.values.has_places else 1
         while self.loop.extent is not None and most * WIDEST > max(self.loop.extent, WIDEST):
             most //= 2
         self.parts = most
@@ -242,6 +245,7 @@ class WholeLoop:
     def _stored(self, to: CElement, op: str, value: CTree) -> str:
         """A store, or what is added to what is there."""
         kind, place = self.values.types.get(to.base), f"{to.base} + {to.text}"
+        self.values.has_places |= kind != "uint16_t"
         if self.values.step(to.index) != 1 or op not in ("=", "+="):
             raise UnwritableError(to.text)
         if kind == "uint16_t" and op == "=" and isinstance(value, CCall):
@@ -265,6 +269,8 @@ class WholeLoop:
         text = self.values.value(given).vector
         if value.function == "tr_encode_f16" and isinstance(given, CName):
             text = self.exact.get(given.text, text)  # to store rounds
+        self.values.has_places |= value.function != "tr_encode_bf16"
+        self.stored[len(self.body)] = place, text
         return f"{ENCODED[value.function]}{HERE}({place}, {text});"
 
     # -- the loop --------------------------------------------------------------------------
@@ -299,6 +305,9 @@ class WholeLoop:
         """As many vectors at once as there are partial sums."""
         stride = f"{self.parts} * TR_W" if self.parts > 1 else "TR_W"
         point = into.open(f"for (; {self.at} + {stride} <= {self.extent}; {self.at} += {stride})")
+        if self.parts > 1 and not self.loop.reductions:
+            self._beside(point)
+            return
         start, which = self.at, "0"
         if self.parts > 1:
             point.add(f"#pragma GCC unroll {self.parts}")
@@ -306,6 +315,18 @@ class WholeLoop:
             start, which = f"{self.at} + k * TR_W", "k"
         point.add(f"const int64_t {self.variable} = {start};")
         point.add(*[line.replace(PART, f"[{which}]").replace(HERE, "") for line, _ in self.body])
+
+    def _beside(self, point: CodeBlock) -> None:
+        """Line after line for all parts: while one waits for its last result, others go on."""
+        names = {self.variable, *self.values.known, *self.values.steps}
+        in_pairs = not self.values.has_places
+        beside = SideBySide(names, in_pairs)
+        for k in range(self.parts):
+            first = f"{self.at} + {k - k % 2 if in_pairs else k} * TR_W"
+            point.add(f"const int64_t {beside.named(self.variable, k)} = {first};")
+        for number, (line, _) in enumerate(self.body):
+            stored = self.stored.get(number)
+            point.add(*beside.copies(line, stored, self.parts))
 
     def _rest(self, into: CodeBlock, is_whole: bool) -> None:
         """One vector after the other; of the last one maybe not all lanes."""
