@@ -489,14 +489,14 @@ NARROW_LINES = (
     [
         ("fabsf(v0)", "tr_w_abs(v0)"),
         ("-v0", "(-v0)"),
-        ("tr_maximum_f32(v0, v91)", "tr_w_maximum(v0, tr_w_all(v91))"),
+        ("tr_maximum_f32(v0, v91)", "tr_w_at_least(v0, tr_w_all(v91))"),
         ("v0 < v1 ? v0 : v1", "tr_w_where((tr_wi)(v0 < v1), v0, v1)"),
         ("v0 * v91", "(v0 * v91)"),  # 2
         ("v0 * v92", "tr_w_round_mild_bf16((v0 * v92))"),  # 3
         ("v0 * v93", "tr_w_round_mild_bf16((v0 * v93))"),  # 1/2: a subnormal loses its last bit
         ("v0 + v1", "tr_w_round_mild_bf16((v0 + v1))"),
         ("v0 / v92 - sqrtf(v1)", "tr_w_round_mild_bf16(((v0 / v92) - tr_w_sqrt(v1)))"),
-        ("tr_maximum_f32(v0, v94)", "tr_w_round_mild_bf16(tr_w_maximum(v0, tr_w_all(v94)))"),
+        ("tr_maximum_f32(v0, v94)", "tr_w_round_mild_bf16(tr_w_at_least(v0, tr_w_all(v94)))"),
         ("v0 + v90", "tr_w_round_bf16((v0 + v90))"),  # maybe a NaN with a lower half
         ("v0 + p0[r0]", "tr_w_round_bf16((v0 + tr_w_load(p0 + r0)))"),
         ("tr_vector_exp(v0)", "tr_w_round_bf16(TR_LANES_OF(exp)(v0))"),
@@ -625,3 +625,106 @@ def test_all_bf16_and_their_results_are_rounded_to_even(machine: str) -> None:
             np.testing.assert_array_equal(got, want, err_msg=name)
             signs = np.signbit(got) == np.signbit(want)
             assert signs[~np.isnan(want)].all(), name
+
+
+# ------------------------------------------------------------------------------- rows of f16
+
+
+ROWS = (
+    "float t0[64] __attribute__((aligned(64)));",
+    "tr_widen_f16(t0, p1 + (64 * i0), 64);",
+    "float t3_4[64] __attribute__((aligned(64)));",
+)
+EMPTIED = ("tr_narrow_f16(p1 + (64 * i0 + 64), t3_4, 64);",)
+
+
+def of_rows(*lines: str, before: tuple[str, ...] = ROWS, behind: tuple[str, ...] = EMPTIED) -> str:
+    """The text of a block whose loop goes through rows of f16; nothing if it stays as it is."""
+    top = CodeBlock()
+    top.add("uint16_t *const p1 = (uint16_t *)a1;", "float *const p0 = (float *)a0;")
+    inner = top.open("for (int64_t i0 = 0; i0 < n0; ++i0)")
+    inner.add(*before, "#pragma omp simd")
+    block = inner.open("for (int64_t r0 = 0; r0 < 64; ++r0)")
+    block.add(*lines)
+    inner.add(*behind)
+    is_whole = write_whole(VectorLoop(inner, block, {}, 64), types_within(top))
+    return "\n".join(top.lines()) if is_whole else ""
+
+
+THROUGH = ("const float v0 = t0[r0];", "const float v1 = v0 * v0;", "t3_4[r0] = v1;")
+
+
+def test_a_loop_on_whole_vectors_converts_its_own_rows() -> None:
+    whole, plain = of_rows(*THROUGH).split("#else")
+    assert "tr_w_load_f16(p1 + (64 * i0) + r0_x2);" in whole
+    assert "tr_w_store_f16(p1 + (64 * i0 + 64) + r0_x2, v1_x2);" in whole
+    assert "t0" not in whole
+    assert "t3_4" not in whole
+    for line in (*ROWS, *EMPTIED, *THROUGH):
+        assert f"{line}\n" in plain
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        (("const float v9 = t0[3];",), ()),  # read besides
+        (("p0[3] = (0.0f);",), ()),  # stored before the row was read
+        ((), ("p0[3] = t3_4[2];",)),
+    ],
+)
+def test_should_not_do_without_rows_that_others_read(
+    before: tuple[str, ...], behind: tuple[str, ...]
+) -> None:
+    assert of_rows(*THROUGH, before=(*ROWS, *before), behind=(*EMPTIED, *behind)) == ""
+
+
+def test_should_not_store_sooner_than_others_read() -> None:
+    behind = ("const float v8 = p0[3];", *EMPTIED)
+    assert of_rows(*THROUGH, behind=behind) == ""
+
+
+def test_should_not_read_a_row_anywhere_else() -> None:
+    assert of_rows("const float v0 = t0[(2 * r0)];", *THROUGH[1:]) == ""
+    assert of_rows("const float v0 = t0[0];", *THROUGH[1:]) == ""
+
+
+CLAMPED = """treadle 1
+program p
+inputs x
+outputs y, z
+{numerics}
+
+buffer x : f16[{n}] on cpu
+buffer y : f16[{n}] on cpu
+buffer z : f16[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast f32 %0
+  %2 = constant 0.0 f32
+  %3 = maximum %1, %2
+  %4 = constant 6.0 f32
+  %5 = minimum %3, %4
+  %6 = cast f16 %5
+  %7 = mul %1, %1
+  %8 = cast f16 %7
+  store y[i] = %6
+  store z[i] = %8
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [1 << 16, 45, 1100])
+def test_limits_keep_nans_and_the_zero_that_they_are(machine: str, n: int) -> None:
+    x = np.random.default_rng(n).permutation(np.arange(1 << 16, dtype=np.uint16))[:n]
+    x[:3] = [0x8000, 0x0000, 0x7E00]
+    found = run(CLAMPED.format(n=n, numerics=NUMERICS), machine, x=x.view(np.float16))
+    wide = x.view(np.float16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = np.where(wide <= 0, 0, np.where(wide >= 6, 6, wide)).astype(np.float16)
+        squares = (wide * wide).astype(np.float16)
+    np.testing.assert_array_equal(found["y"], wanted)
+    assert not np.signbit(found["y"][~np.isnan(wanted)]).any()
+    np.testing.assert_array_equal(found["z"], squares)

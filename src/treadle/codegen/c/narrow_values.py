@@ -12,6 +12,7 @@ to; in one whose lower half is zero nothing flows over, and it stays what it is.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Mapping
@@ -112,6 +113,11 @@ class NarrowValues:
             case CCall(function, (a, b)) if function in ONE_OF:
                 return self.is_mild(a) and self.is_mild(b)
         return False
+
+    def is_number(self, e: CTree) -> bool:
+        """Whether the value of an expression is known, and no NaN."""
+        number = self._number(e)
+        return number is not None and not math.isnan(number)
 
     def _number(self, e: CTree) -> float | None:
         match e:

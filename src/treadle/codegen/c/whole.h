@@ -259,6 +259,9 @@ TR_INSIDE tr_wi tr_w_is(uint8_t c) { return (tr_wi){0} - (c != 0); }
 TR_INSIDE tr_w tr_w_abs(tr_w x) { return (tr_w)((tr_wu)x & 0x7fffffffu); }
 TR_INSIDE tr_w tr_w_maximum(tr_w a, tr_w b) { return tr_w_where((a > b) | (a != a), a, b); }
 TR_INSIDE tr_w tr_w_minimum(tr_w a, tr_w b) { return tr_w_where((a < b) | (a != a), a, b); }
+/* The same where b is no NaN. */
+TR_INSIDE tr_w tr_w_at_least(tr_w a, tr_w b) { return tr_w_where((tr_wi)(a <= b), b, a); }
+TR_INSIDE tr_w tr_w_at_most(tr_w a, tr_w b) { return tr_w_where((tr_wi)(a >= b), b, a); }
 TR_INSIDE tr_w tr_w_sqrt(tr_w x)
 {
 #if TR_W == 16

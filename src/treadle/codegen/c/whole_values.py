@@ -66,6 +66,8 @@ PLAIN = {
     "tr_round_f16": "tr_w_round_f16",
 }
 """Functions of floats -> their form on vectors."""
+LIMITED = {"tr_maximum_f32": "tr_w_at_least", "tr_minimum_f32": "tr_w_at_most"}
+"""The same where the second operand is known, and no NaN."""
 ROUNDED = {"tr_round_bf16": "bf16", "tr_round_f16": "f16"}
 DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
 
@@ -157,6 +159,8 @@ class LaneValues:
         self.known: dict[str, LaneKind] = {}
         """Values of this loop."""
         self.narrow = NarrowValues(numbers)
+        self.rows: Mapping[str, str] = {}
+        """Rows of floats that are not made -> the f16 in memory that they would hold."""
         self.has_places = False
         """Whether anything but bf16 tells one lane from another: their order is that of memory."""
         self.steps: dict[str, int | None] = {variable: 1}
@@ -277,6 +281,13 @@ class LaneValues:
         if e.base in self.states:
             raise UnwritableError(e.text)
         kind, step = self.types.get(e.base), self.step(e.index)
+        if e.base in self.rows:
+            if step != 1:
+                raise UnwritableError(e.text)
+            self.has_places = True
+            return LaneValue(
+                LaneKind.VECTOR, f"tr_w_load_f16{HERE}({self.rows[e.base]} + {e.text})"
+            )
         if step not in (0, 1) or kind not in ("float", "uint8_t"):
             raise UnwritableError(e.text)
         if step == 0:
@@ -367,6 +378,8 @@ class LaneValues:
         name = PLAIN.get(function) or f"TR_LANES_OF({own})"
         if function == "tr_round_bf16" and self.narrow.is_mild(args[0]):
             name = "tr_w_round_mild_bf16"
+        if function in LIMITED and self.narrow.is_number(args[1]):
+            name = LIMITED[function]
         return LaneValue(LaneKind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
 
     def _decoded(self, function: str, e: CTree) -> LaneValue:

@@ -37,6 +37,7 @@ from treadle.codegen.c.lines import (
     CTree,
     read_line,
 )
+from treadle.codegen.c.own_rows import OwnRows, own_rows
 from treadle.codegen.c.side_by_side import SideBySide
 from treadle.codegen.c.whole_values import (
     CONDITION,
@@ -81,6 +82,7 @@ TWO = {
     "|": "{0} | {1}",
 }
 """Two vectors of parts as one."""
+NO_ROWS = OwnRows()
 NO_NUMBERS: Mapping[str, float] = {}
 ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
 
@@ -139,10 +141,15 @@ def write_whole(
     opening = OPENING.fullmatch(loop.block.opening)
     if opening is None or len(texts) < len(lines):
         return False
-    if not loop.reductions and not any(map(WORTH.search, texts)):
+    rows = own_rows(loop.parent, loop.block)
+    if (
+        not loop.reductions
+        and not (rows.loaded or rows.stored)
+        and not any(map(WORTH.search, texts))
+    ):
         return False
     try:
-        written = WholeLoop(loop, types, opening[1], opening[2], numbers=numbers)
+        written = WholeLoop(loop, types, opening[1], opening[2], numbers=numbers, rows=rows)
         written.read(texts)
     except UnwritableError:
         return False
@@ -161,10 +168,12 @@ class WholeLoop:
         extent: str,
         held: Collection[str] = (),
         numbers: Mapping[str, float] = NO_NUMBERS,
+        rows: OwnRows = NO_ROWS,
     ) -> None:
         self.loop, self.variable, self.extent = loop, variable, extent
         self.at = f"{variable}_v"
         self.values = LaneValues(types, numbers, variable, {*loop.reductions, *held})
+        self.rows, self.values.rows = rows, rows.loaded
         self.held = held
         """Arrays whose elements are in vectors that outlast the loop."""
         self.exact: dict[str, str] = {}
@@ -251,6 +260,9 @@ class WholeLoop:
         if kind == "uint16_t" and op == "=" and isinstance(value, CCall):
             return self._encoded(place, value)
         found = self.values.value(value)
+        if to.base in self.rows.stored and op == "=":
+            place = f"{self.rows.stored[to.base]} + {to.text}"
+            return f"tr_w_store_f16{HERE}({place}, {found.vector});"
         if to.base in self.held:
             if to.text != self.variable or op != "+=":
                 raise UnwritableError(to.text)
@@ -277,7 +289,6 @@ class WholeLoop:
     def replace(self) -> None:
         """Put the loop on whole vectors beside the plain one, for machines that have them."""
         parent, block, extent = self.loop.parent, self.loop.block, self.loop.extent
-        where = next(k for k, part in enumerate(parent.parts) if part is block)
         whole = CodeBlock("/* on whole vectors */")
         whole.add(f"int64_t {self.at} = 0;", *self._starts())
         if extent is None or extent >= WIDEST // 2 * self.parts:
@@ -285,8 +296,12 @@ class WholeLoop:
         if extent is None or extent % (WIDEST * self.parts):
             self._rest(whole, is_whole=extent is not None and extent % WIDEST == 0)
         whole.add(*self._joined())
-        plain = parent.parts[where - 1 : where + 1]
-        parent.parts[where - 1 : where + 1] = ["#ifdef TR_WHOLE", whole, "#else", *plain, "#endif"]
+        where = next(k for k, part in enumerate(parent.parts) if part is block)
+        before = [part for part in parent.parts[: where - 1] if part not in self.rows.before]
+        behind = parent.parts[where + 1 + len(self.rows.behind) :]
+        plain = [*self.rows.before, *parent.parts[where - 1 : where + 1], *self.rows.behind]
+        written = ["#ifdef TR_WHOLE", whole, "#else", *plain, "#endif"]
+        parent.parts[:] = [*before, *written, *behind]
 
     @property
     def mask(self) -> str:
