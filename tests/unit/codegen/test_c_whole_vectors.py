@@ -489,14 +489,17 @@ NARROW_LINES = (
     [
         ("fabsf(v0)", "tr_w_abs(v0)"),
         ("-v0", "(-v0)"),
-        ("tr_maximum_f32(v0, v91)", "tr_w_at_least(v0, tr_w_all(v91))"),
+        ("tr_maximum_f32(v0, v91)", "tr_w_at_least_nonzero(v0, tr_w_all(v91))"),
         ("v0 < v1 ? v0 : v1", "tr_w_where((tr_wi)(v0 < v1), v0, v1)"),
         ("v0 * v91", "(v0 * v91)"),  # 2
         ("v0 * v92", "tr_w_round_mild_bf16((v0 * v92))"),  # 3
         ("v0 * v93", "tr_w_round_mild_bf16((v0 * v93))"),  # 1/2: a subnormal loses its last bit
         ("v0 + v1", "tr_w_round_mild_bf16((v0 + v1))"),
         ("v0 / v92 - sqrtf(v1)", "tr_w_round_mild_bf16(((v0 / v92) - tr_w_sqrt(v1)))"),
-        ("tr_maximum_f32(v0, v94)", "tr_w_round_mild_bf16(tr_w_at_least(v0, tr_w_all(v94)))"),
+        (
+            "tr_maximum_f32(v0, v94)",
+            "tr_w_round_mild_bf16(tr_w_at_least_nonzero(v0, tr_w_all(v94)))",
+        ),
         ("v0 + v90", "tr_w_round_bf16((v0 + v90))"),  # maybe a NaN with a lower half
         ("v0 + p0[r0]", "tr_w_round_bf16((v0 + tr_w_load(p0 + r0)))"),
         ("tr_vector_exp(v0)", "tr_w_round_bf16(TR_LANES_OF(exp)(v0))"),
@@ -728,3 +731,103 @@ def test_limits_keep_nans_and_the_zero_that_they_are(machine: str, n: int) -> No
     np.testing.assert_array_equal(found["y"], wanted)
     assert not np.signbit(found["y"][~np.isnan(wanted)]).any()
     np.testing.assert_array_equal(found["z"], squares)
+
+
+# ------------------------------------------------------------------------------- 8 bits
+
+
+def test_a_limit_that_is_no_zero_takes_one_instruction() -> None:
+    loop, top = loop_of(
+        "const float v0 = tr_vector_exp(p0[r0]);",
+        "const float v1 = tr_minimum_f32(tr_maximum_f32(v0, v91), v92);",
+        "p0[r0] = (v1);",
+        extent=16,
+    )
+    top.head += ["const float v91 = (float)0x0.0p+0;", "const float v92 = (float)0x1.8p+1;"]
+    assert write_whole(loop, types_within(top), numbers_within(top))
+    low = "tr_w_at_least(v0, tr_w_all(v91))"
+    assert f"tr_w_at_most_nonzero({low}, tr_w_all(v92))" in "\n".join(top.lines())
+
+
+def test_whole_numbers_of_8_bits_are_floats_again_and_stored() -> None:
+    top = CodeBlock()
+    top.add(
+        "float *const p0 = (float *)a0;", "int8_t *const p1 = (int8_t *)a1;", "#pragma omp simd"
+    )
+    block = top.open("for (int64_t r0 = 0; r0 < 16; ++r0)")
+    block.add(
+        "const float v0 = nearbyintf(p0[r0]);",
+        "const int8_t v1 = (int8_t)tr_to_8_bits(v0);",
+        "const float v2 = (float)v1;",
+        "p1[r0] = (v1);",
+        "p0[r0] = (v2 * v2);",
+    )
+    assert write_whole(VectorLoop(top, block, {}, 16), types_within(top))
+    text = "\n".join(top.lines())
+    assert "const tr_wi v1 = tr_w_i8(tr_w_to_8_bits(v0));" in text
+    assert "const tr_w v2 = __builtin_convertvector(v1, tr_w);" in text
+    assert "tr_w_store_bytes((uint8_t *)(p1 + r0), v1);" in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("const int8_t v1 = (int8_t)tr_to_8_bits(p0[r0]);", "p0[r0] = (v1 ? v90 : v90);"),
+        ("const uint8_t v1 = (uint8_t)tr_to_8_bits(p0[r0]);", "p0[r0] = (!v1 ? v90 : v90);"),
+        ("const uint8_t v1 = (uint8_t)tr_to_8_bits(p0[r0]);", "p0[r0] = (v1 && v1 ? v90 : v90);"),
+        ("const int16_t v1 = (int16_t)tr_to_8_bits(p0[r0]);", "p0[r0] = ((float)v1);"),
+    ],
+)
+def test_should_not_take_8_bits_for_a_condition_or_more(lines: tuple[str, ...]) -> None:
+    assert written(*lines) == ""
+
+
+QUANTISED = """treadle 1
+program p
+inputs x
+outputs y, z, f, g
+{numerics}
+
+buffer x : f32[{n}] on cpu
+buffer y : i8[{n}] on cpu
+buffer z : u8[{n}] on cpu
+buffer f : f32[{n}] on cpu
+buffer g : f32[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast i8 %0
+  %2 = cast u8 %0
+  %3 = round %0
+  %4 = constant -128.0 f32
+  %5 = maximum %3, %4
+  %6 = constant 127.0 f32
+  %7 = minimum %5, %6
+  %8 = cast i8 %7
+  %9 = cast f32 %8
+  %10 = cast f32 %2
+  store y[i] = %1
+  store z[i] = %2
+  store f[i] = %9
+  store g[i] = %10
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [7, 45, 4096, 5001])
+def test_floats_become_whole_numbers_of_8_bits(machine: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = rng.integers(0, 1 << 32, n, dtype=np.uint32).view(np.float32)
+    x[: n // 2] = rng.uniform(-400, 400, n // 2)
+    special = [np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31), 2.5, -0.0]
+    x[-7:] = special
+    found = run(QUANTISED.format(n=n, numerics=NUMERICS), machine, x=x)
+    is_held = np.abs(x) < 2.0**31  # larger floats end in eight zeros
+    whole = np.where(is_held, x, 0).astype(np.int64)
+    np.testing.assert_array_equal(found["y"], whole.astype(np.int8))
+    np.testing.assert_array_equal(found["z"], whole.astype(np.uint8))
+    np.testing.assert_array_equal(found["g"], whole.astype(np.uint8).astype(np.float32))
+    limited = np.clip(np.rint(np.where(np.isnan(x), 0, x)), -128, 127)
+    np.testing.assert_array_equal(found["f"], limited)

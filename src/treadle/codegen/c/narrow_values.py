@@ -12,7 +12,6 @@ to; in one whose lower half is zero nothing flows over, and it stays what it is.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections.abc import Mapping
@@ -65,7 +64,7 @@ class NarrowValues:
 
     def holds(self, e: CTree) -> frozenset[str]:
         """The narrow types that have every value of an expression."""
-        number = self._number(e)
+        number = self.number(e)
         if number is not None:
             return frozenset(kind for kind in NARROW if _has(kind, number))
         match e:
@@ -87,7 +86,7 @@ class NarrowValues:
 
     def _doubled(self, value: CTree, by: CTree) -> frozenset[str]:
         """A bf16 times 2, 4, ...: what is too large for bf16 is so for a float, too."""
-        number = self._number(by)
+        number = self.number(by)
         is_power = number is not None and number >= 1 and number in _POWERS
         return self.holds(value) & {"bf16"} if is_power else NONE
 
@@ -97,7 +96,7 @@ class NarrowValues:
         Arithmetic gives the NaN it was given, made quiet, or else one of which only the upper bits
         are set.
         """
-        if self._number(e) is not None or "bf16" in self.holds(e):
+        if self.number(e) is not None or "bf16" in self.holds(e):
             return True
         match e:
             case CName(text):
@@ -114,19 +113,15 @@ class NarrowValues:
                 return self.is_mild(a) and self.is_mild(b)
         return False
 
-    def is_number(self, e: CTree) -> bool:
-        """Whether the value of an expression is known, and no NaN."""
-        number = self._number(e)
-        return number is not None and not math.isnan(number)
-
-    def _number(self, e: CTree) -> float | None:
+    def number(self, e: CTree) -> float | None:
+        """The value of an expression that is a literal and no NaN; None if it is none."""
         match e:
             case CName(text) if text not in self._holds:
                 return self.numbers.get(text)
             case CCast("float" | "double", value):
-                return self._number(value)
+                return self.number(value)
             case CUnary("-", value):
-                number = self._number(value)
+                number = self.number(value)
                 return None if number is None else -number
             case CNumber(text):
                 return _value(text)

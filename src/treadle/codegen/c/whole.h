@@ -6,7 +6,8 @@
 #if defined(TR_HAS_VECTORS) && defined(__F16C__) && defined(__has_builtin)
 /* Compilers rename such functions now and then: those that lack one write plain loops. */
 #ifdef __AVX512F__
-#if __has_builtin(__builtin_ia32_fixupimmps512_mask) \
+#if __has_builtin(__builtin_ia32_cvttps2dq512_mask) \
+    && __has_builtin(__builtin_ia32_fixupimmps512_mask) \
     && __has_builtin(__builtin_ia32_loadups512_mask) \
     && __has_builtin(__builtin_ia32_pmovdb512_mask) \
     && __has_builtin(__builtin_ia32_pmovdw512_mask) \
@@ -14,19 +15,22 @@
     && __has_builtin(__builtin_ia32_pmovzxwd512_mask) \
     && __has_builtin(__builtin_ia32_pternlogd512_mask) \
     && __has_builtin(__builtin_ia32_ptestmd512) \
+    && __has_builtin(__builtin_ia32_rndscaleps_mask) \
     && __has_builtin(__builtin_ia32_sqrtps512_mask) \
     && __has_builtin(__builtin_ia32_storeups512_mask) \
     && __has_builtin(__builtin_ia32_vcvtph2ps512_mask) \
     && __has_builtin(__builtin_ia32_vcvtps2ph512_mask)
 #define TR_WHOLE 1
 #endif
-#elif __has_builtin(__builtin_ia32_maskloadps256) \
+#elif __has_builtin(__builtin_ia32_cvttps2dq256) \
+    && __has_builtin(__builtin_ia32_maskloadps256) \
     && __has_builtin(__builtin_ia32_maskstoreps256) \
     && __has_builtin(__builtin_ia32_movmskps256) \
     && __has_builtin(__builtin_ia32_packusdw256) \
     && __has_builtin(__builtin_ia32_permdi256) \
     && __has_builtin(__builtin_ia32_pmovzxbd256) \
     && __has_builtin(__builtin_ia32_pmovzxwd256) \
+    && __has_builtin(__builtin_ia32_roundps256) \
     && __has_builtin(__builtin_ia32_sqrtps256) \
     && __has_builtin(__builtin_ia32_vcvtph2ps256) \
     && __has_builtin(__builtin_ia32_vcvtps2ph256)
@@ -78,15 +82,17 @@ TR_INSIDE tr_wi tr_w_flags(const uint8_t *p)
     return (tr_wi)(__builtin_ia32_pmovzxbd256(s) != 0);
 #endif
 }
-TR_INSIDE void tr_w_store_flags(uint8_t *p, tr_wi x)
+/* The last 8 bits of each. */
+TR_INSIDE void tr_w_store_bytes(uint8_t *p, tr_wi x)
 {
 #if TR_W == 16
-    const tr_byte16 s = __builtin_ia32_pmovdb512_mask(-x, (tr_byte16){0}, -1);
+    const tr_byte16 s = __builtin_ia32_pmovdb512_mask(x, (tr_byte16){0}, -1);
     __builtin_memcpy(p, &s, sizeof s);
 #else
-    for (int k = 0; k < TR_W; ++k) p[k] = (uint8_t)-x[k];
+    for (int k = 0; k < TR_W; ++k) p[k] = (uint8_t)x[k];
 #endif
 }
+TR_INSIDE void tr_w_store_flags(uint8_t *p, tr_wi x) { tr_w_store_bytes(p, -x); }
 
 /* Whole numbers that grow by the same step. */
 TR_INSIDE tr_wi tr_w_places(int32_t first, int32_t step)
@@ -124,10 +130,11 @@ TR_INSIDE tr_wi tr_w_flags_some(int n, const uint8_t *p)
     for (int k = 0; k < n; ++k) all[k] = p[k];
     return tr_w_flags(all);
 }
-TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x)
+TR_INSIDE void tr_w_store_bytes_some(int n, uint8_t *p, tr_wi x)
 {
-    for (int k = 0; k < n; ++k) p[k] = (uint8_t)-x[k];
+    for (int k = 0; k < n; ++k) p[k] = (uint8_t)x[k];
 }
+TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x) { tr_w_store_bytes_some(n, p, -x); }
 
 /* ------------------------------------------------------------------ bf16 and f16 */
 
@@ -262,6 +269,32 @@ TR_INSIDE tr_w tr_w_minimum(tr_w a, tr_w b) { return tr_w_where((a < b) | (a != 
 /* The same where b is no NaN. */
 TR_INSIDE tr_w tr_w_at_least(tr_w a, tr_w b) { return tr_w_where((tr_wi)(a <= b), b, a); }
 TR_INSIDE tr_w tr_w_at_most(tr_w a, tr_w b) { return tr_w_where((tr_wi)(a >= b), b, a); }
+/* The same where b is no zero either: equal numbers are one. */
+#define tr_w_at_least_nonzero(a, b) tr_w_larger(b, a)
+#define tr_w_at_most_nonzero(a, b) tr_w_smaller(b, a)
+#if TR_W == 16
+#define TR_W_WHOLE(name, how) \
+    TR_INSIDE tr_w name(tr_w x) { return __builtin_ia32_rndscaleps_mask(x, how, x, -1, 4); }
+#else
+#define TR_W_WHOLE(name, how) \
+    TR_INSIDE tr_w name(tr_w x) { return __builtin_ia32_roundps256(x, how); }
+#endif
+TR_W_WHOLE(tr_w_nearbyint, 12)
+TR_W_WHOLE(tr_w_floor, 9)
+TR_W_WHOLE(tr_w_ceil, 10)
+TR_W_WHOLE(tr_w_trunc, 11)
+/* A number with the last 8 bits of a float's whole part: what 32 bits cannot hold, and a NaN, is
+   made 2^31, whose last bits are zeros as those of all larger floats are. */
+TR_INSIDE tr_wi tr_w_to_8_bits(tr_w x)
+{
+#if TR_W == 16
+    return __builtin_ia32_cvttps2dq512_mask(x, (tr_wi){0}, -1, 4);
+#else
+    return __builtin_ia32_cvttps2dq256(x);
+#endif
+}
+TR_INSIDE tr_wi tr_w_u8(tr_wi x) { return x & 0xff; }
+TR_INSIDE tr_wi tr_w_i8(tr_wi x) { return (tr_wi)((tr_wu)x << 24) >> 24; }
 TR_INSIDE tr_w tr_w_sqrt(tr_w x)
 {
 #if TR_W == 16

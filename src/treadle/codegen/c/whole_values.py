@@ -39,9 +39,10 @@ class LaneKind(Enum):
     FLAG = "one condition for all"
     BYTE = "one byte for all, of which only zero or not is asked"
     NUMBER = "a literal, or an infinity"
+    SMALL = "whole numbers of 8 bits side by side, each in 32"
 
 
-SIDE_BY_SIDE = frozenset({LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES})
+SIDE_BY_SIDE = frozenset({LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES, LaneKind.SMALL})
 CONDITION = "condition"
 """The type of what is declared as a byte and is 0 or 1."""
 KIND_OF: Mapping[str, LaneKind] = {
@@ -60,6 +61,10 @@ HERE = "@"
 PLAIN = {
     "fabsf": "tr_w_abs",
     "sqrtf": "tr_w_sqrt",
+    "nearbyintf": "tr_w_nearbyint",
+    "floorf": "tr_w_floor",
+    "ceilf": "tr_w_ceil",
+    "truncf": "tr_w_trunc",
     "tr_maximum_f32": "tr_w_maximum",
     "tr_minimum_f32": "tr_w_minimum",
     "tr_round_bf16": "tr_w_round_bf16",
@@ -67,7 +72,9 @@ PLAIN = {
 }
 """Functions of floats -> their form on vectors."""
 LIMITED = {"tr_maximum_f32": "tr_w_at_least", "tr_minimum_f32": "tr_w_at_most"}
-"""The same where the second operand is known, and no NaN."""
+"""The same where the second operand is known, and no NaN; `_nonzero` where it is no zero either."""
+SMALL = {"int8_t": "tr_w_i8", "uint8_t": "tr_w_u8"}
+"""The last 8 bits as what they are in such a type."""
 ROUNDED = {"tr_round_bf16": "bf16", "tr_round_f16": "f16"}
 DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
 
@@ -305,6 +312,10 @@ class LaneValues:
             return LaneValue(
                 LaneKind.VECTOR, f"tr_w_where({value.text}, tr_w_all(1.0f), tr_w_all(0.0f))"
             )
+        if to == "float" and value.kind is LaneKind.SMALL:
+            return LaneValue(LaneKind.VECTOR, f"__builtin_convertvector({value.text}, tr_w)")
+        if to in SMALL and value.kind is LaneKind.SMALL:
+            return LaneValue(LaneKind.SMALL, f"{SMALL[to]}({value.text})")
         if to == "double" and value.kind is LaneKind.NUMBER:
             return LaneValue(LaneKind.NUMBER, f"((double){value.text})")
         if to == "uint8_t" and value.kind in (LaneKind.FLAGS, LaneKind.FLAG):
@@ -365,6 +376,8 @@ class LaneValues:
         if function in DECODED:
             return self._decoded(function, args[0])
         given = [self.value(a) for a in args]
+        if function == "tr_to_8_bits":
+            return LaneValue(LaneKind.SMALL, f"tr_w_to_8_bits({given[0].vector})")
         if function == "tr_chosen_f32":
             return self._choice(*given)
         if function in ROUNDED and ROUNDED[function] in self.narrow.holds(args[0]):
@@ -378,8 +391,8 @@ class LaneValues:
         name = PLAIN.get(function) or f"TR_LANES_OF({own})"
         if function == "tr_round_bf16" and self.narrow.is_mild(args[0]):
             name = "tr_w_round_mild_bf16"
-        if function in LIMITED and self.narrow.is_number(args[1]):
-            name = LIMITED[function]
+        if function in LIMITED and (limit := self.narrow.number(args[1])) is not None:
+            name = LIMITED[function] if limit == 0 else f"{LIMITED[function]}_nonzero"
         return LaneValue(LaneKind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
 
     def _decoded(self, function: str, e: CTree) -> LaneValue:

@@ -42,6 +42,7 @@ from treadle.codegen.c.side_by_side import SideBySide
 from treadle.codegen.c.whole_values import (
     CONDITION,
     HERE,
+    SMALL,
     LaneKind,
     LaneValue,
     LaneValues,
@@ -50,7 +51,7 @@ from treadle.codegen.c.whole_values import (
 )
 
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
-WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16)\(")
+WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16|to_8_bits)\(")
 """What makes a loop faster this way, besides reductions."""
 DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
 SCRATCH = re.compile(r"\b(\w+) = \((\w+) \*\)tr_scratch\(")
@@ -211,7 +212,7 @@ class WholeLoop:
                 if self.values.touches_vectors(value):
                     raise UnwritableError(text)
                 return text
-            case CDeclared("float" | "uint8_t" as ctype, name, value):
+            case CDeclared("float" | "uint8_t" | "int8_t" as ctype, name, value):
                 return self._declared(ctype, name, self.values.value(value), value)
             case CAssigned(CName(state), op, value) if state in self.loop.reductions:
                 return self._combined(state, op, value)
@@ -221,14 +222,16 @@ class WholeLoop:
 
     def _declared(self, ctype: str, name: str, value: LaneValue, tree: CTree) -> str:
         is_flag = value.kind in (LaneKind.FLAGS, LaneKind.FLAG, LaneKind.BYTE)
-        if is_flag != (ctype == "uint8_t") or value.kind is LaneKind.BYTES:
+        is_small = ctype in SMALL and value.kind is LaneKind.SMALL
+        is_wrong = not is_small and is_flag != (ctype == "uint8_t")
+        if is_wrong or value.kind is LaneKind.BYTES:
             raise UnwritableError(name)
         if isinstance(tree, CCall) and tree.function == "tr_round_f16":
             self.exact[name] = self.values.value(tree.args[0]).vector
         known = LaneKind.FLOAT if value.kind is LaneKind.NUMBER else value.kind
         self.values.known[name] = known
         self.values.narrow.learn(name, tree)
-        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi"}
+        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi", LaneKind.SMALL: "tr_wi"}
         return f"const {types.get(known, ctype)} {name} = {value.text};"
 
     def _combined(self, state: str, op: str, value: CTree) -> tuple[str, str]:
@@ -267,6 +270,8 @@ class WholeLoop:
             if to.text != self.variable or op != "+=":
                 raise UnwritableError(to.text)
             return f"{to.base}_h{PART} = {found.vector} + {to.base}_h{PART};"
+        if kind in SMALL and op == "=" and found.kind is LaneKind.SMALL:
+            return f"tr_w_store_bytes{HERE}((uint8_t *)({place}), {found.text});"
         if kind == "uint8_t" and op == "=":
             return f"tr_w_store_flags{HERE}({place}, {found.flags});"
         if kind != "float":
