@@ -1,4 +1,4 @@
-"""Rows of f16 that one loop alone goes through: on whole vectors it converts them itself.
+"""Rows of f16 or bf16 that one loop alone goes through: on whole vectors it converts them itself.
 
 float t0[1024]; float t9_2[1024];
 tr_widen_f16(t0, p0 + (i0_b), 1024);              const tr_w v0 = tr_w_load_f16(p0 + (i0_b) + i0_l);
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from treadle.codegen.c.block import CodeBlock
 
 DECLARED = re.compile(r"float (t\w+)\[\d+\] ")
-WIDENED = re.compile(r"tr_widen_f16\((t\w+), (.+), \w+\);")
-NARROWED = re.compile(r"tr_narrow_f16\((.+), (t\w+), \w+\);")
+WIDENED = re.compile(r"tr_widen_(b?f16)\((t\w+), (.+), \w+\);")
+NARROWED = re.compile(r"tr_narrow_(b?f16)\((.+), (t\w+), \w+\);")
 HARMLESS = re.compile(r"(?:const )?(?:float|double|u?int\d+_t) \w+ = |#pragma omp simd")
 """Lines that store nothing."""
 
@@ -29,8 +29,9 @@ HARMLESS = re.compile(r"(?:const )?(?:float|double|u?int\d+_t) \w+ = |#pragma om
 class OwnRows:
     """Rows that nobody but one loop reads or writes, and the memory they stand for."""
 
-    loaded: Mapping[str, str] = field(default_factory=dict)
-    stored: Mapping[str, str] = field(default_factory=dict)
+    loaded: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Row -> the type of what it holds, and the place in memory."""
+    stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     before: tuple[str, ...] = ()
     """Lines before the loop that declare and fill them."""
     behind: tuple[str, ...] = ()
@@ -44,8 +45,8 @@ def own_rows(parent: CodeBlock, loop: CodeBlock) -> OwnRows:
     where = parent.parts.index(loop)
     before = [line for line in parent.parts[:where] if isinstance(line, str)]
     behind = [line for line in parent.parts[where + 1 :] if isinstance(line, str)]
-    loaded = {m[1]: m[2] for line in before if (m := WIDENED.fullmatch(line))}
-    stored = {m[2]: m[1] for line in behind if (m := NARROWED.fullmatch(line))}
+    loaded = {m[2]: (m[1], m[3]) for line in before if (m := WIDENED.fullmatch(line))}
+    stored = {m[3]: (m[1], m[2]) for line in behind if (m := NARROWED.fullmatch(line))}
     empty = behind[: len(stored)]
     known = re.compile(rf"\b(?:{'|'.join([*loaded, *stored])})\b")
     about = [line for line in before if _is_about(line, known)]

@@ -6,14 +6,18 @@
 #if defined(TR_HAS_VECTORS) && defined(__F16C__) && defined(__has_builtin)
 /* Compilers rename such functions now and then: those that lack one write plain loops. */
 #ifdef __AVX512F__
-#if __has_builtin(__builtin_ia32_cvttps2dq512_mask) \
+#if __has_builtin(__builtin_ia32_cvtpd2ps512_mask) \
+    && __has_builtin(__builtin_ia32_cvtps2pd512_mask) \
+    && __has_builtin(__builtin_ia32_cvttps2dq512_mask) \
     && __has_builtin(__builtin_ia32_fixupimmps512_mask) \
+    && __has_builtin(__builtin_ia32_insertf64x4_mask) \
     && __has_builtin(__builtin_ia32_loadups512_mask) \
     && __has_builtin(__builtin_ia32_pmovdb512_mask) \
     && __has_builtin(__builtin_ia32_pmovdw512_mask) \
     && __has_builtin(__builtin_ia32_pmovzxbd512_mask) \
     && __has_builtin(__builtin_ia32_pmovzxwd512_mask) \
     && __has_builtin(__builtin_ia32_pternlogd512_mask) \
+    && __has_builtin(__builtin_ia32_ps512_256ps) \
     && __has_builtin(__builtin_ia32_ptestmd512) \
     && __has_builtin(__builtin_ia32_rndscaleps_mask) \
     && __has_builtin(__builtin_ia32_sqrtps512_mask) \
@@ -22,7 +26,9 @@
     && __has_builtin(__builtin_ia32_vcvtps2ph512_mask)
 #define TR_WHOLE 1
 #endif
-#elif __has_builtin(__builtin_ia32_cvttps2dq256) \
+#elif __has_builtin(__builtin_ia32_cvtpd2ps256) \
+    && __has_builtin(__builtin_ia32_cvtps2pd256) \
+    && __has_builtin(__builtin_ia32_cvttps2dq256) \
     && __has_builtin(__builtin_ia32_maskloadps256) \
     && __has_builtin(__builtin_ia32_maskstoreps256) \
     && __has_builtin(__builtin_ia32_movmskps256) \
@@ -30,10 +36,12 @@
     && __has_builtin(__builtin_ia32_permdi256) \
     && __has_builtin(__builtin_ia32_pmovzxbd256) \
     && __has_builtin(__builtin_ia32_pmovzxwd256) \
+    && __has_builtin(__builtin_ia32_ps256_ps) \
     && __has_builtin(__builtin_ia32_roundps256) \
     && __has_builtin(__builtin_ia32_sqrtps256) \
     && __has_builtin(__builtin_ia32_vcvtph2ps256) \
-    && __has_builtin(__builtin_ia32_vcvtps2ph256)
+    && __has_builtin(__builtin_ia32_vcvtps2ph256) \
+    && __has_builtin(__builtin_ia32_vinsertf128_ps256)
 #define TR_WHOLE 1
 #endif
 #endif
@@ -341,5 +349,115 @@ TR_INSIDE int32_t tr_w_any(tr_wi x)
 #else
     return __builtin_ia32_movmskps256((tr_w)x) != 0;
 #endif
+}
+
+/* ------------------------------------------------------------------ scans
+
+   What each lane is combined with all before it: first with the one before, then with two, four, ...
+   Sums and products in double; `state` is what went before the first lane. */
+typedef float tr_w_half __attribute__((vector_size(2 * TR_W)));
+typedef double tr_wd __attribute__((vector_size(4 * TR_W)));
+typedef long long tr_wl __attribute__((vector_size(4 * TR_W)));
+#define TR_WD (TR_W / 2)
+#if TR_W == 16
+typedef double tr_wd_half __attribute__((vector_size(32)));
+TR_INSIDE tr_wd tr_wd_of(tr_w_half x)
+{
+    return __builtin_ia32_cvtps2pd512_mask(x, (tr_wd){0}, -1, 4);
+}
+TR_INSIDE tr_w_half tr_wd_floats(tr_wd x)
+{
+    return __builtin_ia32_cvtpd2ps512_mask(x, (tr_w_half){0}, -1, 4);
+}
+TR_INSIDE tr_w tr_w_of_halves(tr_w_half low, tr_w_half high)
+{
+    const tr_wd both = (tr_wd)__builtin_ia32_ps512_256ps(low);
+    return (tr_w)__builtin_ia32_insertf64x4_mask(both, (tr_wd_half)high, 1, both, -1);
+}
+TR_INSIDE tr_wd tr_wd_all(double x) { return (tr_wd){x, x, x, x, x, x, x, x}; }
+#else
+TR_INSIDE tr_wd tr_wd_of(tr_w_half x) { return __builtin_ia32_cvtps2pd256(x); }
+TR_INSIDE tr_w_half tr_wd_floats(tr_wd x) { return __builtin_ia32_cvtpd2ps256(x); }
+TR_INSIDE tr_w tr_w_of_halves(tr_w_half low, tr_w_half high)
+{
+    return __builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1);
+}
+TR_INSIDE tr_wd tr_wd_all(double x) { return (tr_wd){x, x, x, x}; }
+#endif
+/* The lanes 1, 2, 4 or 8 places later; before them, what f has in all. Each with a constant of its
+   own: others are put together one by one. */
+#define TR_LATER(name, T, ...) \
+    TR_INSIDE T name(T x, T f) { return __builtin_shuffle(x, f, (T##_at){__VA_ARGS__}); }
+typedef tr_wi tr_w_at;
+typedef tr_wl tr_wd_at;
+#if TR_W == 16
+TR_LATER(tr_wd_later_1, tr_wd, 8, 0, 1, 2, 3, 4, 5, 6)
+TR_LATER(tr_wd_later_2, tr_wd, 8, 8, 0, 1, 2, 3, 4, 5)
+TR_LATER(tr_wd_later_4, tr_wd, 8, 8, 8, 8, 0, 1, 2, 3)
+TR_LATER(tr_w_later_1, tr_w, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
+TR_LATER(tr_w_later_2, tr_w, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+TR_LATER(tr_w_later_4, tr_w, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+TR_LATER(tr_w_later_8, tr_w, 16, 16, 16, 16, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7)
+#else
+TR_LATER(tr_wd_later_1, tr_wd, 4, 0, 1, 2)
+TR_LATER(tr_wd_later_2, tr_wd, 4, 4, 0, 1)
+TR_LATER(tr_w_later_1, tr_w, 8, 0, 1, 2, 3, 4, 5, 6)
+TR_LATER(tr_w_later_2, tr_w, 8, 8, 0, 1, 2, 3, 4, 5)
+TR_LATER(tr_w_later_4, tr_w, 8, 8, 8, 8, 0, 1, 2, 3)
+#define tr_wd_later_4(x, f) (x)
+#define tr_w_later_8(x, f) (x)
+#endif
+#define TR_W_SCAN_OF_DOUBLES(name, two, start) \
+    TR_INSIDE tr_wd name##_part(tr_wd x) \
+    { \
+        const tr_wd none = tr_wd_all(start); \
+        x = two(tr_wd_later_1(x, none), x); \
+        x = two(tr_wd_later_2(x, none), x); \
+        if (TR_WD == 8) x = two(tr_wd_later_4(x, none), x); \
+        return x; \
+    } \
+    TR_INSIDE tr_w name(double *state, tr_w x) \
+    { \
+        tr_w_half h[2], y[2]; \
+        __builtin_memcpy(h, &x, sizeof h); \
+        for (int k = 0; k < 2; ++k) { \
+            const tr_wd own = name##_part(tr_wd_of(h[k])); \
+            y[k] = tr_wd_floats(two(*state, own)); \
+            *state = two(*state, own[TR_WD - 1]); \
+        } \
+        return tr_w_of_halves(y[0], y[1]); \
+    }
+TR_W_SCAN_OF_DOUBLES(tr_w_scan_sum, TR_PLUS, -0.0)
+TR_W_SCAN_OF_DOUBLES(tr_w_scan_product, TR_TIMES, 1.0)
+#define TR_W_SCAN_OF_FLOATS(name, two, start) \
+    TR_INSIDE tr_w name(double *state, tr_w x) \
+    { \
+        const tr_w none = tr_w_all(start); \
+        x = two(tr_w_later_1(x, none), x); \
+        x = two(tr_w_later_2(x, none), x); \
+        x = two(tr_w_later_4(x, none), x); \
+        if (TR_W == 16) x = two(tr_w_later_8(x, none), x); \
+        x = two(tr_w_all((float)*state), x); \
+        *state = x[TR_W - 1]; \
+        return x; \
+    }
+TR_W_SCAN_OF_FLOATS(tr_w_scan_most, tr_w_maximum, -INFINITY)
+TR_W_SCAN_OF_FLOATS(tr_w_scan_least, tr_w_minimum, INFINITY)
+
+/* p[0], p[-1], p[-2], ... */
+TR_INSIDE tr_w tr_w_load_back(const float *p)
+{
+#if TR_W == 16
+    const tr_wi back = {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
+#else
+    const tr_wi back = {7, 6, 5, 4, 3, 2, 1, 0};
+#endif
+    return __builtin_shuffle(tr_w_load(p - (TR_W - 1)), back);
+}
+TR_INSIDE tr_w tr_w_load_back_some(int n, const float *p)
+{
+    tr_w x = {0};
+    for (int k = 0; k < n; ++k) x[k] = p[-k];
+    return x;
 }
 #endif

@@ -40,9 +40,12 @@ class LaneKind(Enum):
     BYTE = "one byte for all, of which only zero or not is asked"
     NUMBER = "a literal, or an infinity"
     SMALL = "whole numbers of 8 bits side by side, each in 32"
+    DOUBLE = "doubles side by side, of which only what they are as floats is asked"
 
 
-SIDE_BY_SIDE = frozenset({LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES, LaneKind.SMALL})
+SIDE_BY_SIDE = frozenset(
+    {LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES, LaneKind.SMALL, LaneKind.DOUBLE}
+)
 CONDITION = "condition"
 """The type of what is declared as a byte and is 0 or 1."""
 KIND_OF: Mapping[str, LaneKind] = {
@@ -166,8 +169,12 @@ class LaneValues:
         self.known: dict[str, LaneKind] = {}
         """Values of this loop."""
         self.narrow = NarrowValues(numbers)
-        self.rows: Mapping[str, str] = {}
-        """Rows of floats that are not made -> the f16 in memory that they would hold."""
+        self.rows: Mapping[str, tuple[str, str]] = {}
+        """Rows of floats that are not made -> type and place of what they would hold."""
+        self.scanned: dict[str, LaneValue] = {}
+        """States of scans -> what they are at each lane."""
+        self.may_turn = False
+        """Whether what lies side by side the other way round may be loaded, too."""
         self.has_places = False
         """Whether anything but bf16 tells one lane from another: their order is that of memory."""
         self.steps: dict[str, int | None] = {variable: 1}
@@ -257,6 +264,8 @@ class LaneValues:
     # -- floats and conditions -------------------------------------------------------------
     def value(self, e: CTree) -> LaneValue:
         """An expression on whole vectors; raises UnwritableError if it has no such form."""
+        if self.scanned and (found := self.scanned.get(written(e))) is not None:
+            return found
         match e:
             case CNumber(text):
                 return LaneValue(LaneKind.NUMBER, text)
@@ -292,9 +301,10 @@ class LaneValues:
             if step != 1:
                 raise UnwritableError(e.text)
             self.has_places = True
-            return LaneValue(
-                LaneKind.VECTOR, f"tr_w_load_f16{HERE}({self.rows[e.base]} + {e.text})"
-            )
+            kind, place = self.rows[e.base]
+            return LaneValue(LaneKind.VECTOR, f"tr_w_load_{kind}{HERE}({place} + {e.text})")
+        if step == -1 and kind == "float" and self.may_turn:
+            return LaneValue(LaneKind.VECTOR, f"tr_w_load_back{HERE}({e.base} + {e.text})")
         if step not in (0, 1) or kind not in ("float", "uint8_t"):
             raise UnwritableError(e.text)
         if step == 0:
@@ -312,6 +322,10 @@ class LaneValues:
             return LaneValue(
                 LaneKind.VECTOR, f"tr_w_where({value.text}, tr_w_all(1.0f), tr_w_all(0.0f))"
             )
+        if to == "double" and value.kind in (LaneKind.VECTOR, LaneKind.DOUBLE):
+            return LaneValue(LaneKind.DOUBLE, value.text)
+        if to == "float" and value.kind is LaneKind.DOUBLE:
+            return LaneValue(LaneKind.VECTOR, value.text)
         if to == "float" and value.kind is LaneKind.SMALL:
             return LaneValue(LaneKind.VECTOR, f"__builtin_convertvector({value.text}, tr_w)")
         if to in SMALL and value.kind is LaneKind.SMALL:

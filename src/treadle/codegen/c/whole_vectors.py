@@ -84,7 +84,6 @@ TWO = {
 }
 """Two vectors of parts as one."""
 NO_ROWS = OwnRows()
-NO_NUMBERS: Mapping[str, float] = {}
 ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
 
 
@@ -131,7 +130,7 @@ def _says_condition(line: str, types: Mapping[str, str]) -> bool:
 
 
 def write_whole(
-    loop: VectorLoop, types: Mapping[str, str], numbers: Mapping[str, float] = NO_NUMBERS
+    loop: VectorLoop, types: Mapping[str, str], numbers: Mapping[str, float] | None = None
 ) -> bool:
     """Write a loop on whole vectors where it stands; whether it can be, and gains by it.
 
@@ -168,12 +167,12 @@ class WholeLoop:
         variable: str,
         extent: str,
         held: Collection[str] = (),
-        numbers: Mapping[str, float] = NO_NUMBERS,
+        numbers: Mapping[str, float] | None = None,
         rows: OwnRows = NO_ROWS,
     ) -> None:
         self.loop, self.variable, self.extent = loop, variable, extent
         self.at = f"{variable}_v"
-        self.values = LaneValues(types, numbers, variable, {*loop.reductions, *held})
+        self.values = LaneValues(types, numbers or {}, variable, {*loop.reductions, *held})
         self.rows, self.values.rows = rows, rows.loaded
         self.held = held
         """Arrays whose elements are in vectors that outlast the loop."""
@@ -264,8 +263,9 @@ class WholeLoop:
             return self._encoded(place, value)
         found = self.values.value(value)
         if to.base in self.rows.stored and op == "=":
-            place = f"{self.rows.stored[to.base]} + {to.text}"
-            return f"tr_w_store_f16{HERE}({place}, {found.vector});"
+            kind, start = self.rows.stored[to.base]
+            text = found.vector if kind == "f16" else f"tr_w_round_bf16({found.vector})"
+            return f"tr_w_store_{kind}{HERE}({start} + {to.text}, {text});"
         if to.base in self.held:
             if to.text != self.variable or op != "+=":
                 raise UnwritableError(to.text)
