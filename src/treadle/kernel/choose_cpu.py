@@ -170,7 +170,10 @@ class _Choice:
         return steps, yes("KER007", nest=self.nest.name, loop=product.columns.name, shape="product")
 
     def _scanned_rows(self) -> tuple[Step, ...]:
-        """Rows that are scanned: some beside each other, for each waits for its own last step."""
+        """Rows that are scanned: some beside each other, for each waits for its own last step.
+
+        Where memory lies along them they go by whole vectors, beside each other or not.
+        """
         names, steps = [v.name for v in self.body.space.vars], list[Step]()
         beside = self.body.domain.vars[-1] if len(self.body.domain) else None
         along = self.body.space.vars[-1]
@@ -184,7 +187,8 @@ class _Choice:
             names.append(f"{beside.name}'")
         steps.append(Order(tuple(names)))
         shared = tuple(self._threads(tuple(steps), SCALAR))
-        return (*steps, *shared) if shared or len(steps) > 1 else ()
+        is_line = all(self.costs.one(a, along) <= NEXT for a in self.accesses)
+        return (*steps, *shared) if shared or is_line or len(steps) > 1 else ()
 
     # -- threads -------------------------------------------------------------------------------
     def _picoseconds(self, factor: float) -> int:

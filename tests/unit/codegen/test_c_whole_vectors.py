@@ -14,6 +14,7 @@ from treadle.analysis.cost import Roofline
 from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.held_lanes import hold_lanes
 from treadle.codegen.c.lines import read_line
+from treadle.codegen.c.narrow_values import numbers_within
 from treadle.codegen.c.whole_vectors import VectorLoop, types_within, write_whole
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
@@ -472,3 +473,361 @@ def test_should_not_hold_what_is_needed_in_memory(
     lines: tuple[str, ...], said: dict[str, object]
 ) -> None:
     assert held(*lines, **said) == ""  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------- narrow floats
+
+
+NARROW_LINES = (
+    "const float v0 = tr_decode_bf16(p1[r0]);",
+    "const float v1 = tr_decode_bf16(p1[(r0 + 64)]);",
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [
+        ("fabsf(v0)", "tr_w_abs(v0)"),
+        ("-v0", "(-v0)"),
+        ("tr_maximum_f32(v0, v91)", "tr_w_at_least_nonzero(v0, tr_w_all(v91))"),
+        ("v0 < v1 ? v0 : v1", "tr_w_where((tr_wi)(v0 < v1), v0, v1)"),
+        ("v0 * v91", "(v0 * v91)"),  # 2
+        ("v0 * v92", "tr_w_round_mild_bf16((v0 * v92))"),  # 3
+        ("v0 * v93", "tr_w_round_mild_bf16((v0 * v93))"),  # 1/2: a subnormal loses its last bit
+        ("v0 + v1", "tr_w_round_mild_bf16((v0 + v1))"),
+        ("v0 / v92 - sqrtf(v1)", "tr_w_round_mild_bf16(((v0 / v92) - tr_w_sqrt(v1)))"),
+        (
+            "tr_maximum_f32(v0, v94)",
+            "tr_w_round_mild_bf16(tr_w_at_least_nonzero(v0, tr_w_all(v94)))",
+        ),
+        ("v0 + v90", "tr_w_round_bf16((v0 + v90))"),  # maybe a NaN with a lower half
+        ("v0 + p0[r0]", "tr_w_round_bf16((v0 + tr_w_load(p0 + r0)))"),
+        ("tr_vector_exp(v0)", "tr_w_round_bf16(TR_LANES_OF(exp)(v0))"),
+    ],
+)
+def test_bf16_is_rounded_as_far_as_it_needs_to_be(value: str, rounded: str) -> None:
+    outside = (
+        "const float v91 = (float)0x1.0000000000000p+1;",
+        "const float v92 = (float)0x1.8000000000000p+1;",
+        "const float v93 = (float)0x1.0000000000000p-1;",
+        "const float v94 = (float)0x1.0101010101010p+0;",
+    )
+    line = f"const float v2 = tr_round_bf16({value});"
+    stored = "p1[r0] = tr_encode_bf16((v2));"
+    loop, top = loop_of(*NARROW_LINES, line, stored, extent=16)
+    top.head += outside
+    assert write_whole(loop, types_within(top), numbers_within(top))
+    assert f"const tr_w v2 = {rounded};" in "\n".join(top.lines())
+
+
+def test_should_not_take_what_is_declared_twice_for_a_number() -> None:
+    top = CodeBlock()
+    top.add("const float v1 = (float)0x1.0p+1;", "const float v2 = (float)(-0x1.0p+0);")
+    top.open("{").add("const float v1 = p0[3];")
+    assert numbers_within(top) == {"v2": -1.0}
+
+
+def test_two_vectors_of_bf16_share_one_of_32_places() -> None:
+    line = "const float v2 = tr_round_bf16(v0 + v1);"
+    text = written(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v2));")
+    for said in (
+        "const int64_t r0_x1 = r0_v + 0 * TR_W;",
+        "const int64_t r0_x3 = r0_v + 2 * TR_W;",
+        "const tr_w v0_x2 = tr_w_load_even_bf16(p1 + r0_x2);",
+        "const tr_w v1_x3 = tr_w_load_odd_bf16(p1 + (r0_x3 + 64));",
+        "tr_w_store_pair_bf16(p1 + r0_x2, v2_x2, v2_x3);",
+    ):
+        assert said in text
+    assert "_some(" not in text
+
+
+def test_functions_leave_room_for_one_pair_only() -> None:
+    line = "const float v2 = tr_round_bf16(tr_vector_exp(v0));"
+    text = written(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v2));")
+    assert "v2_x1" in text
+    assert "v2_x2" not in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "const float v2 = tr_round_bf16(v0 + p0[r0]);",
+        "const float v2 = tr_round_bf16(v0 + tr_decode_f16(p1[r0]));",
+        "const float v2 = tr_round_bf16(((int32_t)r0) < ((int32_t)n1) ? v0 : v1);",
+        "p0[r0] = (tr_round_bf16(v0 + v1));",
+    ],
+)
+def test_should_not_move_lanes_where_other_things_have_places(line: str) -> None:
+    text = written(*NARROW_LINES, line, "p1[r0] = tr_encode_bf16((v0));")
+    assert "const int64_t r0_x3 = r0_v + 3 * TR_W;" in text
+    assert "const tr_w v0_x3 = tr_w_load_bf16(p1 + r0_x3);" in text
+    assert "tr_w_store_bf16(p1 + r0_x3, v0_x3);" in text
+
+
+MILD = """treadle 1
+program p
+inputs x, y
+outputs s, d, q, t
+{numerics}
+
+buffer x : bf16[{n}] on cpu
+buffer y : bf16[{n}] on cpu
+buffer s : bf16[{n}] on cpu
+buffer d : bf16[{n}] on cpu
+buffer q : bf16[{n}] on cpu
+buffer t : bf16[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = load y[i]
+  %2 = cast f32 %0
+  %3 = cast f32 %1
+  %4 = mul %2, %3
+  %5 = cast bf16 %4
+  %6 = add %2, %3
+  %7 = cast bf16 %6
+  %8 = truediv %2, %3
+  %9 = cast bf16 %8
+  %10 = constant 2.0 f32
+  %11 = mul %2, %10
+  %12 = cast bf16 %11
+  store s[i] = %7
+  store d[i] = %5
+  store q[i] = %9
+  store t[i] = %12
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [7, 16, 45, 64, 99, 127, 192])
+def test_bf16_goes_in_and_out_in_pairs_at_any_length(machine: str, n: int) -> None:
+    x, y = np.random.default_rng(n).standard_normal((2, n)).astype(ml_dtypes.bfloat16)
+    text = MILD.format(n=n, numerics=NUMERICS.replace("as result, ", ""))
+    found = run(text, machine, x=x, y=y)
+    a, b = x.astype(np.float32), y.astype(np.float32)
+    for name, wide in {"s": a + b, "d": a * b, "q": a / b, "t": a * 2}.items():
+        np.testing.assert_array_equal(found[name], wide.astype(x.dtype), err_msg=name)
+
+
+@needs_compiler
+@machines
+def test_all_bf16_and_their_results_are_rounded_to_even(machine: str) -> None:
+    bf16 = ml_dtypes.bfloat16
+    x = np.arange(1 << 16, dtype=np.uint16)
+    y = np.random.default_rng(1).permutation(x)
+    y[:64] = [0x7F80, 0xFF80, 0x7FC0, 0xFFFF, 0x7FFF, 0x0001, 0x8000, 0x7F7F] * 8
+    text = MILD.format(n=1 << 16, numerics=NUMERICS.replace("as result, ", ""))
+    found = run(text, machine, x=x.view(bf16), y=y.view(bf16))
+    a, b = x.view(bf16).astype(np.float32), y.view(bf16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = {"s": a + b, "d": a * b, "q": a / b, "t": a * np.float32(2)}
+        for name, wide in wanted.items():
+            got, want = found[name].astype(np.float32), wide.astype(bf16).astype(np.float32)
+            np.testing.assert_array_equal(got, want, err_msg=name)
+            signs = np.signbit(got) == np.signbit(want)
+            assert signs[~np.isnan(want)].all(), name
+
+
+# ------------------------------------------------------------------------------- rows of f16
+
+
+ROWS = (
+    "float t0[64] __attribute__((aligned(64)));",
+    "tr_widen_f16(t0, p1 + (64 * i0), 64);",
+    "float t3_4[64] __attribute__((aligned(64)));",
+)
+EMPTIED = ("tr_narrow_f16(p1 + (64 * i0 + 64), t3_4, 64);",)
+
+
+def of_rows(*lines: str, before: tuple[str, ...] = ROWS, behind: tuple[str, ...] = EMPTIED) -> str:
+    """The text of a block whose loop goes through rows of f16; nothing if it stays as it is."""
+    top = CodeBlock()
+    top.add("uint16_t *const p1 = (uint16_t *)a1;", "float *const p0 = (float *)a0;")
+    inner = top.open("for (int64_t i0 = 0; i0 < n0; ++i0)")
+    inner.add(*before, "#pragma omp simd")
+    block = inner.open("for (int64_t r0 = 0; r0 < 64; ++r0)")
+    block.add(*lines)
+    inner.add(*behind)
+    is_whole = write_whole(VectorLoop(inner, block, {}, 64), types_within(top))
+    return "\n".join(top.lines()) if is_whole else ""
+
+
+THROUGH = ("const float v0 = t0[r0];", "const float v1 = v0 * v0;", "t3_4[r0] = v1;")
+
+
+def test_a_loop_on_whole_vectors_converts_its_own_rows() -> None:
+    whole, plain = of_rows(*THROUGH).split("#else")
+    assert "tr_w_load_f16(p1 + (64 * i0) + r0_x2);" in whole
+    assert "tr_w_store_f16(p1 + (64 * i0 + 64) + r0_x2, v1_x2);" in whole
+    assert "t0" not in whole
+    assert "t3_4" not in whole
+    for line in (*ROWS, *EMPTIED, *THROUGH):
+        assert f"{line}\n" in plain
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        (("const float v9 = t0[3];",), ()),  # read besides
+        (("p0[3] = (0.0f);",), ()),  # stored before the row was read
+        ((), ("p0[3] = t3_4[2];",)),
+    ],
+)
+def test_should_not_do_without_rows_that_others_read(
+    before: tuple[str, ...], behind: tuple[str, ...]
+) -> None:
+    assert of_rows(*THROUGH, before=(*ROWS, *before), behind=(*EMPTIED, *behind)) == ""
+
+
+def test_should_not_store_sooner_than_others_read() -> None:
+    behind = ("const float v8 = p0[3];", *EMPTIED)
+    assert of_rows(*THROUGH, behind=behind) == ""
+
+
+def test_should_not_read_a_row_anywhere_else() -> None:
+    assert of_rows("const float v0 = t0[(2 * r0)];", *THROUGH[1:]) == ""
+    assert of_rows("const float v0 = t0[0];", *THROUGH[1:]) == ""
+
+
+CLAMPED = """treadle 1
+program p
+inputs x
+outputs y, z
+{numerics}
+
+buffer x : f16[{n}] on cpu
+buffer y : f16[{n}] on cpu
+buffer z : f16[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast f32 %0
+  %2 = constant 0.0 f32
+  %3 = maximum %1, %2
+  %4 = constant 6.0 f32
+  %5 = minimum %3, %4
+  %6 = cast f16 %5
+  %7 = mul %1, %1
+  %8 = cast f16 %7
+  store y[i] = %6
+  store z[i] = %8
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [1 << 16, 45, 1100])
+def test_limits_keep_nans_and_the_zero_that_they_are(machine: str, n: int) -> None:
+    x = np.random.default_rng(n).permutation(np.arange(1 << 16, dtype=np.uint16))[:n]
+    x[:3] = [0x8000, 0x0000, 0x7E00]
+    found = run(CLAMPED.format(n=n, numerics=NUMERICS), machine, x=x.view(np.float16))
+    wide = x.view(np.float16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = np.where(wide <= 0, 0, np.where(wide >= 6, 6, wide)).astype(np.float16)
+        squares = (wide * wide).astype(np.float16)
+    np.testing.assert_array_equal(found["y"], wanted)
+    assert not np.signbit(found["y"][~np.isnan(wanted)]).any()
+    np.testing.assert_array_equal(found["z"], squares)
+
+
+# ------------------------------------------------------------------------------- 8 bits
+
+
+def test_a_limit_that_is_no_zero_takes_one_instruction() -> None:
+    loop, top = loop_of(
+        "const float v0 = tr_vector_exp(p0[r0]);",
+        "const float v1 = tr_minimum_f32(tr_maximum_f32(v0, v91), v92);",
+        "p0[r0] = (v1);",
+        extent=16,
+    )
+    top.head += ["const float v91 = (float)0x0.0p+0;", "const float v92 = (float)0x1.8p+1;"]
+    assert write_whole(loop, types_within(top), numbers_within(top))
+    low = "tr_w_at_least(v0, tr_w_all(v91))"
+    assert f"tr_w_at_most_nonzero({low}, tr_w_all(v92))" in "\n".join(top.lines())
+
+
+def test_whole_numbers_of_8_bits_are_floats_again_and_stored() -> None:
+    top = CodeBlock()
+    top.add(
+        "float *const p0 = (float *)a0;", "int8_t *const p1 = (int8_t *)a1;", "#pragma omp simd"
+    )
+    block = top.open("for (int64_t r0 = 0; r0 < 16; ++r0)")
+    block.add(
+        "const float v0 = nearbyintf(p0[r0]);",
+        "const int8_t v1 = (int8_t)tr_to_8_bits(v0);",
+        "const float v2 = (float)v1;",
+        "p1[r0] = (v1);",
+        "p0[r0] = (v2 * v2);",
+    )
+    assert write_whole(VectorLoop(top, block, {}, 16), types_within(top))
+    text = "\n".join(top.lines())
+    assert "const tr_wi v1 = tr_w_i8(tr_w_to_8_bits(v0));" in text
+    assert "const tr_w v2 = __builtin_convertvector(v1, tr_w);" in text
+    assert "tr_w_store_bytes((uint8_t *)(p1 + r0), v1);" in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("const int8_t v1 = (int8_t)tr_to_8_bits(p0[r0]);", "p0[r0] = (v1 ? v90 : v90);"),
+        ("const uint8_t v1 = (uint8_t)tr_to_8_bits(p0[r0]);", "p0[r0] = (!v1 ? v90 : v90);"),
+        ("const uint8_t v1 = (uint8_t)tr_to_8_bits(p0[r0]);", "p0[r0] = (v1 && v1 ? v90 : v90);"),
+        ("const int16_t v1 = (int16_t)tr_to_8_bits(p0[r0]);", "p0[r0] = ((float)v1);"),
+    ],
+)
+def test_should_not_take_8_bits_for_a_condition_or_more(lines: tuple[str, ...]) -> None:
+    assert written(*lines) == ""
+
+
+QUANTISED = """treadle 1
+program p
+inputs x
+outputs y, z, f, g
+{numerics}
+
+buffer x : f32[{n}] on cpu
+buffer y : i8[{n}] on cpu
+buffer z : u8[{n}] on cpu
+buffer f : f32[{n}] on cpu
+buffer g : f32[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast i8 %0
+  %2 = cast u8 %0
+  %3 = round %0
+  %4 = constant -128.0 f32
+  %5 = maximum %3, %4
+  %6 = constant 127.0 f32
+  %7 = minimum %5, %6
+  %8 = cast i8 %7
+  %9 = cast f32 %8
+  %10 = cast f32 %2
+  store y[i] = %1
+  store z[i] = %2
+  store f[i] = %9
+  store g[i] = %10
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [7, 45, 4096, 5001])
+def test_floats_become_whole_numbers_of_8_bits(machine: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = rng.integers(0, 1 << 32, n, dtype=np.uint32).view(np.float32)
+    x[: n // 2] = rng.uniform(-400, 400, n // 2)
+    special = [np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31), 2.5, -0.0]
+    x[-7:] = special
+    found = run(QUANTISED.format(n=n, numerics=NUMERICS), machine, x=x)
+    is_held = np.abs(x) < 2.0**31  # larger floats end in eight zeros
+    whole = np.where(is_held, x, 0).astype(np.int64)
+    np.testing.assert_array_equal(found["y"], whole.astype(np.int8))
+    np.testing.assert_array_equal(found["z"], whole.astype(np.uint8))
+    np.testing.assert_array_equal(found["g"], whole.astype(np.uint8).astype(np.float32))
+    limited = np.clip(np.rint(np.where(np.isnan(x), 0, x)), -128, 127)
+    np.testing.assert_array_equal(found["f"], limited)

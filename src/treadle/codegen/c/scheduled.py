@@ -31,6 +31,7 @@ from treadle.codegen.c.block import CodeBlock
 from treadle.codegen.c.body import BodyWriter, Frame, Gate
 from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
 from treadle.codegen.c.held_lanes import hold_lanes
+from treadle.codegen.c.narrow_values import numbers_within
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
 from treadle.codegen.c.pass_writer import Acting, PassWriter, ProductPassWriter
 from treadle.codegen.c.products import ProductTiles
@@ -38,6 +39,7 @@ from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.scan import carried_type, scan_step
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import ALIGNED, STORED, converted, held
+from treadle.codegen.c.whole_scans import write_scan
 from treadle.codegen.c.whole_vectors import (
     WHOLE,
     VectorLoop,
@@ -62,6 +64,7 @@ from treadle.kernel.stages import (
     loops_of_steps,
     plan_nests,
 )
+from treadle.kernel.vector_rules import has_scan
 
 ALWAYS = frozenset({"index", "constant", "cast", "yield"})
 CHOSEN = frozenset({DType.F32, DType.F64})
@@ -89,7 +92,11 @@ class ScheduledWriter(BodyWriter):
         self._vector_block: CodeBlock | None = None
         self._on_vectors: list[VectorLoop] = []
         """All loops on vectors; their lines are carried out at every point."""
+        self._one_by_one: list[VectorLoop] = []
+        """The other loops of a body that scans."""
         super().__init__(operation, nest.body, frame, top)
+        self._scans = has_scan(nest.body) and self.program.numerics.reassociation
+        """Whether values are combined from one point to the next, in any order of brackets."""
         self.tiles = Tiles(self)
         self.product = self._product_tiles()
         frame.helpers.add("fast")
@@ -195,11 +202,14 @@ class ScheduledWriter(BodyWriter):
 
     def _write_whole(self) -> None:
         """Write the loops on vectors on whole ones where that is known how; the others as well."""
-        types = types_within(self.top)
+        types, numbers = types_within(self.top), numbers_within(self.top)
         for name, pointer in self.frame.buffers.items():
             types[pointer] = STORED[self.program.by_name[name].dtype]
         for loop in self._on_vectors:
-            if hold_lanes(loop, types) or write_whole(loop, types):
+            if hold_lanes(loop, types) or write_whole(loop, types, numbers):
+                self.frame.helpers.add(WHOLE)
+        for loop in self._one_by_one:
+            if write_scan(loop, types, numbers):
                 self.frame.helpers.add(WHOLE)
         self._convert_halves()
 
@@ -296,12 +306,13 @@ class ScheduledWriter(BodyWriter):
     def _opened(self, a: Axis, reductions: Mapping[str, str]) -> CodeBlock:
         block = self.loops.innermost
         self._vector_block = block if a.binding is Binding.VECTOR else None
-        if a.binding is Binding.VECTOR:
+        if a.binding is Binding.VECTOR or self._scans:
             whole = dict(self.body.space.items())[a.loop].value
             extent = whole if a.part is AxisPart.WHOLE else a.size if self.divides(a) else None
             *_, around, parent, _ = (None, *self.loops.blocks)
             assert parent is not None, "a loop stands in a block"
-            self._on_vectors.append(VectorLoop(parent, block, reductions, extent, around))
+            found = self._on_vectors if a.binding is Binding.VECTOR else self._one_by_one
+            found.append(VectorLoop(parent, block, reductions, extent, around))
         return block
 
     def divides(self, a: Axis) -> bool:

@@ -6,29 +6,42 @@
 #if defined(TR_HAS_VECTORS) && defined(__F16C__) && defined(__has_builtin)
 /* Compilers rename such functions now and then: those that lack one write plain loops. */
 #ifdef __AVX512F__
-#if __has_builtin(__builtin_ia32_fixupimmps512_mask) \
+#if __has_builtin(__builtin_ia32_cvtpd2ps512_mask) \
+    && __has_builtin(__builtin_ia32_cvtps2pd512_mask) \
+    && __has_builtin(__builtin_ia32_cvttps2dq512_mask) \
+    && __has_builtin(__builtin_ia32_fixupimmps512_mask) \
+    && __has_builtin(__builtin_ia32_insertf64x4_mask) \
     && __has_builtin(__builtin_ia32_loadups512_mask) \
     && __has_builtin(__builtin_ia32_pmovdb512_mask) \
     && __has_builtin(__builtin_ia32_pmovdw512_mask) \
     && __has_builtin(__builtin_ia32_pmovzxbd512_mask) \
     && __has_builtin(__builtin_ia32_pmovzxwd512_mask) \
+    && __has_builtin(__builtin_ia32_pternlogd512_mask) \
+    && __has_builtin(__builtin_ia32_ps512_256ps) \
     && __has_builtin(__builtin_ia32_ptestmd512) \
+    && __has_builtin(__builtin_ia32_rndscaleps_mask) \
     && __has_builtin(__builtin_ia32_sqrtps512_mask) \
     && __has_builtin(__builtin_ia32_storeups512_mask) \
     && __has_builtin(__builtin_ia32_vcvtph2ps512_mask) \
     && __has_builtin(__builtin_ia32_vcvtps2ph512_mask)
 #define TR_WHOLE 1
 #endif
-#elif __has_builtin(__builtin_ia32_maskloadps256) \
+#elif __has_builtin(__builtin_ia32_cvtpd2ps256) \
+    && __has_builtin(__builtin_ia32_cvtps2pd256) \
+    && __has_builtin(__builtin_ia32_cvttps2dq256) \
+    && __has_builtin(__builtin_ia32_maskloadps256) \
     && __has_builtin(__builtin_ia32_maskstoreps256) \
     && __has_builtin(__builtin_ia32_movmskps256) \
     && __has_builtin(__builtin_ia32_packusdw256) \
     && __has_builtin(__builtin_ia32_permdi256) \
     && __has_builtin(__builtin_ia32_pmovzxbd256) \
     && __has_builtin(__builtin_ia32_pmovzxwd256) \
+    && __has_builtin(__builtin_ia32_ps256_ps) \
+    && __has_builtin(__builtin_ia32_roundps256) \
     && __has_builtin(__builtin_ia32_sqrtps256) \
     && __has_builtin(__builtin_ia32_vcvtph2ps256) \
-    && __has_builtin(__builtin_ia32_vcvtps2ph256)
+    && __has_builtin(__builtin_ia32_vcvtps2ph256) \
+    && __has_builtin(__builtin_ia32_vinsertf128_ps256)
 #define TR_WHOLE 1
 #endif
 #endif
@@ -58,7 +71,7 @@ typedef tr_half8 tr_wh;
 #define tr_w_all tr_all_8
 #define tr_w_where tr_where_8
 #endif
-typedef float tr_w_there __attribute__((vector_size(4 * TR_W), aligned(4), may_alias));
+typedef float tr_w_there __attribute__((vector_size(4 * TR_W), aligned(2), may_alias));
 typedef short tr_wh_there __attribute__((vector_size(2 * TR_W), aligned(2), may_alias));
 
 /* ------------------------------------------------------------------ memory */
@@ -77,15 +90,17 @@ TR_INSIDE tr_wi tr_w_flags(const uint8_t *p)
     return (tr_wi)(__builtin_ia32_pmovzxbd256(s) != 0);
 #endif
 }
-TR_INSIDE void tr_w_store_flags(uint8_t *p, tr_wi x)
+/* The last 8 bits of each. */
+TR_INSIDE void tr_w_store_bytes(uint8_t *p, tr_wi x)
 {
 #if TR_W == 16
-    const tr_byte16 s = __builtin_ia32_pmovdb512_mask(-x, (tr_byte16){0}, -1);
+    const tr_byte16 s = __builtin_ia32_pmovdb512_mask(x, (tr_byte16){0}, -1);
     __builtin_memcpy(p, &s, sizeof s);
 #else
-    for (int k = 0; k < TR_W; ++k) p[k] = (uint8_t)-x[k];
+    for (int k = 0; k < TR_W; ++k) p[k] = (uint8_t)x[k];
 #endif
 }
+TR_INSIDE void tr_w_store_flags(uint8_t *p, tr_wi x) { tr_w_store_bytes(p, -x); }
 
 /* Whole numbers that grow by the same step. */
 TR_INSIDE tr_wi tr_w_places(int32_t first, int32_t step)
@@ -123,26 +138,41 @@ TR_INSIDE tr_wi tr_w_flags_some(int n, const uint8_t *p)
     for (int k = 0; k < n; ++k) all[k] = p[k];
     return tr_w_flags(all);
 }
-TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x)
+TR_INSIDE void tr_w_store_bytes_some(int n, uint8_t *p, tr_wi x)
 {
-    for (int k = 0; k < n; ++k) p[k] = (uint8_t)-x[k];
+    for (int k = 0; k < n; ++k) p[k] = (uint8_t)x[k];
 }
+TR_INSIDE void tr_w_store_flags_some(int n, uint8_t *p, tr_wi x) { tr_w_store_bytes_some(n, p, -x); }
 
 /* ------------------------------------------------------------------ bf16 and f16 */
 
-/* The bits of bf16 in the upper half of each lane; what is in the lower half says nothing. */
+/* bf16 in the upper half of each lane; what is in the lower half says nothing. Half an ulp is added,
+   one less where the last bit that stays is zero: ties go to even. "Mild" is what has a zero lower
+   half wherever it is a NaN, so that nothing flows over there. */
+TR_INSIDE tr_wu tr_w_even_bf16(tr_w x)
+{
+    const tr_wu u = (tr_wu)x;
+#if TR_W == 16
+    /* u + 0x7fff + last bit = u - (0xffff8000 | not last bit): one instruction less. */
+    const tr_wi last = (tr_wi)(u >> 16), one = (tr_wi){0} + 1, rest = (tr_wi){0} - 0x8000;
+    return u - (tr_wu)__builtin_ia32_pternlogd512_mask(last, one, rest, 0xae, -1);
+#else
+    return u + 0x7fffu + ((u >> 16) & 1u);
+#endif
+}
 TR_INSIDE tr_wu tr_w_bits_bf16(tr_w x)
 {
-    const tr_wu u = (tr_wu)x, even = u + 0x7fffu + ((u >> 16) & 1u);
+    const tr_wu even = tr_w_even_bf16(x);
 #if TR_W == 16
     /* Where x is a NaN, that one, made quiet. */
     const tr_w y = __builtin_ia32_fixupimmps512_mask((tr_w)even, x, (tr_wi){0} + 0x22, 0, -1, 4);
     return (tr_wu)y;
 #else
-    return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)(u | 0x00400000u), (tr_w)even);
+    return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)((tr_wu)x | 0x00400000u), (tr_w)even);
 #endif
 }
 TR_INSIDE tr_w tr_w_round_bf16(tr_w x) { return (tr_w)(tr_w_bits_bf16(x) & 0xffff0000u); }
+TR_INSIDE tr_w tr_w_round_mild_bf16(tr_w x) { return (tr_w)(tr_w_even_bf16(x) & 0xffff0000u); }
 TR_INSIDE tr_w tr_w_load_bf16(const uint16_t *p)
 {
     const tr_wh s = *(const tr_wh_there *)p;
@@ -164,6 +194,19 @@ TR_INSIDE void tr_w_store_bf16(uint16_t *p, tr_w x)
     const tr_l4 put = __builtin_ia32_permdi256(both, 0x08);
     __builtin_memcpy(p, &put, 16);
 #endif
+}
+/* Two vectors of bf16 at once: those at even places, those at odd ones. */
+TR_INSIDE tr_w tr_w_load_even_bf16(const uint16_t *p)
+{
+    return (tr_w)((tr_wu)tr_w_load((const float *)p) << 16);
+}
+TR_INSIDE tr_w tr_w_load_odd_bf16(const uint16_t *p)
+{
+    return (tr_w)((tr_wu)tr_w_load((const float *)p) & 0xffff0000u);
+}
+TR_INSIDE void tr_w_store_pair_bf16(uint16_t *p, tr_w even, tr_w odd)
+{
+    tr_w_store((float *)p, (tr_w)(((tr_wu)even >> 16) | ((tr_wu)odd & 0xffff0000u)));
 }
 TR_INSIDE tr_w tr_w_load_f16(const uint16_t *p)
 {
@@ -231,6 +274,35 @@ TR_INSIDE tr_wi tr_w_is(uint8_t c) { return (tr_wi){0} - (c != 0); }
 TR_INSIDE tr_w tr_w_abs(tr_w x) { return (tr_w)((tr_wu)x & 0x7fffffffu); }
 TR_INSIDE tr_w tr_w_maximum(tr_w a, tr_w b) { return tr_w_where((a > b) | (a != a), a, b); }
 TR_INSIDE tr_w tr_w_minimum(tr_w a, tr_w b) { return tr_w_where((a < b) | (a != a), a, b); }
+/* The same where b is no NaN. */
+TR_INSIDE tr_w tr_w_at_least(tr_w a, tr_w b) { return tr_w_where((tr_wi)(a <= b), b, a); }
+TR_INSIDE tr_w tr_w_at_most(tr_w a, tr_w b) { return tr_w_where((tr_wi)(a >= b), b, a); }
+/* The same where b is no zero either: equal numbers are one. */
+#define tr_w_at_least_nonzero(a, b) tr_w_larger(b, a)
+#define tr_w_at_most_nonzero(a, b) tr_w_smaller(b, a)
+#if TR_W == 16
+#define TR_W_WHOLE(name, how) \
+    TR_INSIDE tr_w name(tr_w x) { return __builtin_ia32_rndscaleps_mask(x, how, x, -1, 4); }
+#else
+#define TR_W_WHOLE(name, how) \
+    TR_INSIDE tr_w name(tr_w x) { return __builtin_ia32_roundps256(x, how); }
+#endif
+TR_W_WHOLE(tr_w_nearbyint, 12)
+TR_W_WHOLE(tr_w_floor, 9)
+TR_W_WHOLE(tr_w_ceil, 10)
+TR_W_WHOLE(tr_w_trunc, 11)
+/* A number with the last 8 bits of a float's whole part: what 32 bits cannot hold, and a NaN, is
+   made 2^31, whose last bits are zeros as those of all larger floats are. */
+TR_INSIDE tr_wi tr_w_to_8_bits(tr_w x)
+{
+#if TR_W == 16
+    return __builtin_ia32_cvttps2dq512_mask(x, (tr_wi){0}, -1, 4);
+#else
+    return __builtin_ia32_cvttps2dq256(x);
+#endif
+}
+TR_INSIDE tr_wi tr_w_u8(tr_wi x) { return x & 0xff; }
+TR_INSIDE tr_wi tr_w_i8(tr_wi x) { return (tr_wi)((tr_wu)x << 24) >> 24; }
 TR_INSIDE tr_w tr_w_sqrt(tr_w x)
 {
 #if TR_W == 16
@@ -277,5 +349,115 @@ TR_INSIDE int32_t tr_w_any(tr_wi x)
 #else
     return __builtin_ia32_movmskps256((tr_w)x) != 0;
 #endif
+}
+
+/* ------------------------------------------------------------------ scans
+
+   What each lane is combined with all before it: first with the one before, then with two, four, ...
+   Sums and products in double; `state` is what went before the first lane. */
+typedef float tr_w_half __attribute__((vector_size(2 * TR_W)));
+typedef double tr_wd __attribute__((vector_size(4 * TR_W)));
+typedef long long tr_wl __attribute__((vector_size(4 * TR_W)));
+#define TR_WD (TR_W / 2)
+#if TR_W == 16
+typedef double tr_wd_half __attribute__((vector_size(32)));
+TR_INSIDE tr_wd tr_wd_of(tr_w_half x)
+{
+    return __builtin_ia32_cvtps2pd512_mask(x, (tr_wd){0}, -1, 4);
+}
+TR_INSIDE tr_w_half tr_wd_floats(tr_wd x)
+{
+    return __builtin_ia32_cvtpd2ps512_mask(x, (tr_w_half){0}, -1, 4);
+}
+TR_INSIDE tr_w tr_w_of_halves(tr_w_half low, tr_w_half high)
+{
+    const tr_wd both = (tr_wd)__builtin_ia32_ps512_256ps(low);
+    return (tr_w)__builtin_ia32_insertf64x4_mask(both, (tr_wd_half)high, 1, both, -1);
+}
+TR_INSIDE tr_wd tr_wd_all(double x) { return (tr_wd){x, x, x, x, x, x, x, x}; }
+#else
+TR_INSIDE tr_wd tr_wd_of(tr_w_half x) { return __builtin_ia32_cvtps2pd256(x); }
+TR_INSIDE tr_w_half tr_wd_floats(tr_wd x) { return __builtin_ia32_cvtpd2ps256(x); }
+TR_INSIDE tr_w tr_w_of_halves(tr_w_half low, tr_w_half high)
+{
+    return __builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1);
+}
+TR_INSIDE tr_wd tr_wd_all(double x) { return (tr_wd){x, x, x, x}; }
+#endif
+/* The lanes 1, 2, 4 or 8 places later; before them, what f has in all. Each with a constant of its
+   own: others are put together one by one. */
+#define TR_LATER(name, T, ...) \
+    TR_INSIDE T name(T x, T f) { return __builtin_shuffle(x, f, (T##_at){__VA_ARGS__}); }
+typedef tr_wi tr_w_at;
+typedef tr_wl tr_wd_at;
+#if TR_W == 16
+TR_LATER(tr_wd_later_1, tr_wd, 8, 0, 1, 2, 3, 4, 5, 6)
+TR_LATER(tr_wd_later_2, tr_wd, 8, 8, 0, 1, 2, 3, 4, 5)
+TR_LATER(tr_wd_later_4, tr_wd, 8, 8, 8, 8, 0, 1, 2, 3)
+TR_LATER(tr_w_later_1, tr_w, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
+TR_LATER(tr_w_later_2, tr_w, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+TR_LATER(tr_w_later_4, tr_w, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+TR_LATER(tr_w_later_8, tr_w, 16, 16, 16, 16, 16, 16, 16, 16, 0, 1, 2, 3, 4, 5, 6, 7)
+#else
+TR_LATER(tr_wd_later_1, tr_wd, 4, 0, 1, 2)
+TR_LATER(tr_wd_later_2, tr_wd, 4, 4, 0, 1)
+TR_LATER(tr_w_later_1, tr_w, 8, 0, 1, 2, 3, 4, 5, 6)
+TR_LATER(tr_w_later_2, tr_w, 8, 8, 0, 1, 2, 3, 4, 5)
+TR_LATER(tr_w_later_4, tr_w, 8, 8, 8, 8, 0, 1, 2, 3)
+#define tr_wd_later_4(x, f) (x)
+#define tr_w_later_8(x, f) (x)
+#endif
+#define TR_W_SCAN_OF_DOUBLES(name, two, start) \
+    TR_INSIDE tr_wd name##_part(tr_wd x) \
+    { \
+        const tr_wd none = tr_wd_all(start); \
+        x = two(tr_wd_later_1(x, none), x); \
+        x = two(tr_wd_later_2(x, none), x); \
+        if (TR_WD == 8) x = two(tr_wd_later_4(x, none), x); \
+        return x; \
+    } \
+    TR_INSIDE tr_w name(double *state, tr_w x) \
+    { \
+        tr_w_half h[2], y[2]; \
+        __builtin_memcpy(h, &x, sizeof h); \
+        for (int k = 0; k < 2; ++k) { \
+            const tr_wd own = name##_part(tr_wd_of(h[k])); \
+            y[k] = tr_wd_floats(two(*state, own)); \
+            *state = two(*state, own[TR_WD - 1]); \
+        } \
+        return tr_w_of_halves(y[0], y[1]); \
+    }
+TR_W_SCAN_OF_DOUBLES(tr_w_scan_sum, TR_PLUS, -0.0)
+TR_W_SCAN_OF_DOUBLES(tr_w_scan_product, TR_TIMES, 1.0)
+#define TR_W_SCAN_OF_FLOATS(name, two, start) \
+    TR_INSIDE tr_w name(double *state, tr_w x) \
+    { \
+        const tr_w none = tr_w_all(start); \
+        x = two(tr_w_later_1(x, none), x); \
+        x = two(tr_w_later_2(x, none), x); \
+        x = two(tr_w_later_4(x, none), x); \
+        if (TR_W == 16) x = two(tr_w_later_8(x, none), x); \
+        x = two(tr_w_all((float)*state), x); \
+        *state = x[TR_W - 1]; \
+        return x; \
+    }
+TR_W_SCAN_OF_FLOATS(tr_w_scan_most, tr_w_maximum, -INFINITY)
+TR_W_SCAN_OF_FLOATS(tr_w_scan_least, tr_w_minimum, INFINITY)
+
+/* p[0], p[-1], p[-2], ... */
+TR_INSIDE tr_w tr_w_load_back(const float *p)
+{
+#if TR_W == 16
+    const tr_wi back = {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
+#else
+    const tr_wi back = {7, 6, 5, 4, 3, 2, 1, 0};
+#endif
+    return __builtin_shuffle(tr_w_load(p - (TR_W - 1)), back);
+}
+TR_INSIDE tr_w tr_w_load_back_some(int n, const float *p)
+{
+    tr_w x = {0};
+    for (int k = 0; k < n; ++k) x[k] = p[-k];
+    return x;
 }
 #endif

@@ -26,6 +26,7 @@ from treadle.codegen.c.lines import (
     CUnary,
     written,
 )
+from treadle.codegen.c.narrow_values import NarrowValues
 
 
 class LaneKind(Enum):
@@ -38,9 +39,13 @@ class LaneKind(Enum):
     FLAG = "one condition for all"
     BYTE = "one byte for all, of which only zero or not is asked"
     NUMBER = "a literal, or an infinity"
+    SMALL = "whole numbers of 8 bits side by side, each in 32"
+    DOUBLE = "doubles side by side, of which only what they are as floats is asked"
 
 
-SIDE_BY_SIDE = frozenset({LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES})
+SIDE_BY_SIDE = frozenset(
+    {LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES, LaneKind.SMALL, LaneKind.DOUBLE}
+)
 CONDITION = "condition"
 """The type of what is declared as a byte and is 0 or 1."""
 KIND_OF: Mapping[str, LaneKind] = {
@@ -59,12 +64,21 @@ HERE = "@"
 PLAIN = {
     "fabsf": "tr_w_abs",
     "sqrtf": "tr_w_sqrt",
+    "nearbyintf": "tr_w_nearbyint",
+    "floorf": "tr_w_floor",
+    "ceilf": "tr_w_ceil",
+    "truncf": "tr_w_trunc",
     "tr_maximum_f32": "tr_w_maximum",
     "tr_minimum_f32": "tr_w_minimum",
     "tr_round_bf16": "tr_w_round_bf16",
     "tr_round_f16": "tr_w_round_f16",
 }
 """Functions of floats -> their form on vectors."""
+LIMITED = {"tr_maximum_f32": "tr_w_at_least", "tr_minimum_f32": "tr_w_at_most"}
+"""The same where the second operand is known, and no NaN; `_nonzero` where it is no zero either."""
+SMALL = {"int8_t": "tr_w_i8", "uint8_t": "tr_w_u8"}
+"""The last 8 bits as what they are in such a type."""
+ROUNDED = {"tr_round_bf16": "bf16", "tr_round_f16": "f16"}
 DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
 
 
@@ -141,13 +155,28 @@ def _asked(value: LaneValue) -> LaneValue:
 class LaneValues:
     """The values of one loop, as its lines are read one after the other."""
 
-    def __init__(self, types: Mapping[str, str], variable: str, states: Collection[str]) -> None:
+    def __init__(
+        self,
+        types: Mapping[str, str],
+        numbers: Mapping[str, float],
+        variable: str,
+        states: Collection[str],
+    ) -> None:
         self.types = types
         """The C types of what stands outside: variables, and elements of what pointers lead to."""
         self.states = states
         """What the loop combines: of no use before its end."""
         self.known: dict[str, LaneKind] = {}
         """Values of this loop."""
+        self.narrow = NarrowValues(numbers)
+        self.rows: Mapping[str, tuple[str, str]] = {}
+        """Rows of floats that are not made -> type and place of what they would hold."""
+        self.scanned: dict[str, LaneValue] = {}
+        """States of scans -> what they are at each lane."""
+        self.may_turn = False
+        """Whether what lies side by side the other way round may be loaded, too."""
+        self.has_places = False
+        """Whether anything but bf16 tells one lane from another: their order is that of memory."""
         self.steps: dict[str, int | None] = {variable: 1}
         """Whole numbers of this loop: by how much they grow from point to point, if they do so."""
         self.short: set[str] = set()
@@ -218,6 +247,7 @@ class LaneValues:
                 return None
         if step is None:
             raise UnwritableError(written(e))
+        self.has_places |= step != 0
         return f"tr_w_places({written(e)}, {step})" if step else written(e)
 
     def _compared(self, op: str, left: CTree, right: CTree) -> LaneValue | None:
@@ -234,6 +264,8 @@ class LaneValues:
     # -- floats and conditions -------------------------------------------------------------
     def value(self, e: CTree) -> LaneValue:
         """An expression on whole vectors; raises UnwritableError if it has no such form."""
+        if self.scanned and (found := self.scanned.get(written(e))) is not None:
+            return found
         match e:
             case CNumber(text):
                 return LaneValue(LaneKind.NUMBER, text)
@@ -265,10 +297,19 @@ class LaneValues:
         if e.base in self.states:
             raise UnwritableError(e.text)
         kind, step = self.types.get(e.base), self.step(e.index)
+        if e.base in self.rows:
+            if step != 1:
+                raise UnwritableError(e.text)
+            self.has_places = True
+            kind, place = self.rows[e.base]
+            return LaneValue(LaneKind.VECTOR, f"tr_w_load_{kind}{HERE}({place} + {e.text})")
+        if step == -1 and kind == "float" and self.may_turn:
+            return LaneValue(LaneKind.VECTOR, f"tr_w_load_back{HERE}({e.base} + {e.text})")
         if step not in (0, 1) or kind not in ("float", "uint8_t"):
             raise UnwritableError(e.text)
         if step == 0:
             return LaneValue(KIND_OF[kind], f"{e.base}[{e.text}]")
+        self.has_places = True
         if kind == "float":
             return LaneValue(LaneKind.VECTOR, f"tr_w_load{HERE}({e.base} + {e.text})")
         return LaneValue(LaneKind.BYTES, f"tr_w_flags{HERE}({e.base} + {e.text})")
@@ -281,6 +322,14 @@ class LaneValues:
             return LaneValue(
                 LaneKind.VECTOR, f"tr_w_where({value.text}, tr_w_all(1.0f), tr_w_all(0.0f))"
             )
+        if to == "double" and value.kind in (LaneKind.VECTOR, LaneKind.DOUBLE):
+            return LaneValue(LaneKind.DOUBLE, value.text)
+        if to == "float" and value.kind is LaneKind.DOUBLE:
+            return LaneValue(LaneKind.VECTOR, value.text)
+        if to == "float" and value.kind is LaneKind.SMALL:
+            return LaneValue(LaneKind.VECTOR, f"__builtin_convertvector({value.text}, tr_w)")
+        if to in SMALL and value.kind is LaneKind.SMALL:
+            return LaneValue(LaneKind.SMALL, f"{SMALL[to]}({value.text})")
         if to == "double" and value.kind is LaneKind.NUMBER:
             return LaneValue(LaneKind.NUMBER, f"((double){value.text})")
         if to == "uint8_t" and value.kind in (LaneKind.FLAGS, LaneKind.FLAG):
@@ -341,8 +390,12 @@ class LaneValues:
         if function in DECODED:
             return self._decoded(function, args[0])
         given = [self.value(a) for a in args]
+        if function == "tr_to_8_bits":
+            return LaneValue(LaneKind.SMALL, f"tr_w_to_8_bits({given[0].vector})")
         if function == "tr_chosen_f32":
             return self._choice(*given)
+        if function in ROUNDED and ROUNDED[function] in self.narrow.holds(args[0]):
+            return given[0]
         own = function.removeprefix(f"tr_{VECTOR}")
         has_form = own != function and (own in FAST or own in LIBRARY)
         if not has_form and function not in PLAIN:
@@ -350,6 +403,10 @@ class LaneValues:
         if all(v.kind in (LaneKind.FLOAT, LaneKind.NUMBER) for v in given):
             return LaneValue(LaneKind.FLOAT, f"{function}({', '.join(v.text for v in given)})")
         name = PLAIN.get(function) or f"TR_LANES_OF({own})"
+        if function == "tr_round_bf16" and self.narrow.is_mild(args[0]):
+            name = "tr_w_round_mild_bf16"
+        if function in LIMITED and (limit := self.narrow.number(args[1])) is not None:
+            name = LIMITED[function] if limit == 0 else f"{LIMITED[function]}_nonzero"
         return LaneValue(LaneKind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
 
     def _decoded(self, function: str, e: CTree) -> LaneValue:
@@ -360,4 +417,5 @@ class LaneValues:
             return LaneValue(LaneKind.FLOAT, f"{function}({e.base}[{e.text}])")
         if step != 1:
             raise UnwritableError(e.text)
+        self.has_places |= function != "tr_decode_bf16"
         return LaneValue(LaneKind.VECTOR, f"{DECODED[function]}{HERE}({e.base} + {e.text})")

@@ -37,9 +37,12 @@ from treadle.codegen.c.lines import (
     CTree,
     read_line,
 )
+from treadle.codegen.c.own_rows import OwnRows, own_rows
+from treadle.codegen.c.side_by_side import SideBySide
 from treadle.codegen.c.whole_values import (
     CONDITION,
     HERE,
+    SMALL,
     LaneKind,
     LaneValue,
     LaneValues,
@@ -48,7 +51,7 @@ from treadle.codegen.c.whole_values import (
 )
 
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
-WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16)\(")
+WORTH = re.compile(rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16|to_8_bits)\(")
 """What makes a loop faster this way, besides reductions."""
 DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
 SCRATCH = re.compile(r"\b(\w+) = \((\w+) \*\)tr_scratch\(")
@@ -80,6 +83,7 @@ TWO = {
     "|": "{0} | {1}",
 }
 """Two vectors of parts as one."""
+NO_ROWS = OwnRows()
 ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
 
 
@@ -125,17 +129,27 @@ def _says_condition(line: str, types: Mapping[str, str]) -> bool:
     return isinstance(said, CDeclared) and is_condition(said.value, conditions)
 
 
-def write_whole(loop: VectorLoop, types: Mapping[str, str]) -> bool:
-    """Write a loop on whole vectors where it stands; whether it can be, and gains by it."""
+def write_whole(
+    loop: VectorLoop, types: Mapping[str, str], numbers: Mapping[str, float] | None = None
+) -> bool:
+    """Write a loop on whole vectors where it stands; whether it can be, and gains by it.
+
+    `numbers` are the values of floats outside of it that are known.
+    """
     lines = [*loop.block.head, *loop.block.parts]
     texts = [line for line in lines if isinstance(line, str)]
     opening = OPENING.fullmatch(loop.block.opening)
     if opening is None or len(texts) < len(lines):
         return False
-    if not loop.reductions and not any(map(WORTH.search, texts)):
+    rows = own_rows(loop.parent, loop.block)
+    if (
+        not loop.reductions
+        and not (rows.loaded or rows.stored)
+        and not any(map(WORTH.search, texts))
+    ):
         return False
     try:
-        written = WholeLoop(loop, types, *opening.groups())
+        written = WholeLoop(loop, types, opening[1], opening[2], numbers=numbers, rows=rows)
         written.read(texts)
     except UnwritableError:
         return False
@@ -153,10 +167,13 @@ class WholeLoop:
         variable: str,
         extent: str,
         held: Collection[str] = (),
+        numbers: Mapping[str, float] | None = None,
+        rows: OwnRows = NO_ROWS,
     ) -> None:
         self.loop, self.variable, self.extent = loop, variable, extent
         self.at = f"{variable}_v"
-        self.values = LaneValues(types, variable, {*loop.reductions, *held})
+        self.values = LaneValues(types, numbers or {}, variable, {*loop.reductions, *held})
+        self.rows, self.values.rows = rows, rows.loaded
         self.held = held
         """Arrays whose elements are in vectors that outlast the loop."""
         self.exact: dict[str, str] = {}
@@ -168,6 +185,8 @@ class WholeLoop:
         self.body: list[tuple[str, str]] = []
         """Each line for all lanes, and for those that are left; see PART and HERE."""
         self.parts = 1
+        self.stored: dict[int, tuple[str, str]] = {}
+        """Lines that store bf16 -> where, and what."""
 
     # -- lines -----------------------------------------------------------------------------
     def read(self, texts: Sequence[str]) -> None:
@@ -175,9 +194,9 @@ class WholeLoop:
         for text in texts:
             line = self._line(text)
             self.body.append(line if isinstance(line, tuple) else (line, line))
-        most = MOST_PARTS if self.loop.reductions else 1
+        most = MOST_PARTS
         if any(map(CALLS.search, texts)):
-            most = min(most, FEWER_PARTS)
+            most = FEWER_PARTS if self.loop.reductions or not self.values.has_places else 1
         while self.loop.extent is not None and most * WIDEST > max(self.loop.extent, WIDEST):
             most //= 2
         self.parts = most
@@ -192,7 +211,7 @@ class WholeLoop:
                 if self.values.touches_vectors(value):
                     raise UnwritableError(text)
                 return text
-            case CDeclared("float" | "uint8_t" as ctype, name, value):
+            case CDeclared("float" | "uint8_t" | "int8_t" as ctype, name, value):
                 return self._declared(ctype, name, self.values.value(value), value)
             case CAssigned(CName(state), op, value) if state in self.loop.reductions:
                 return self._combined(state, op, value)
@@ -202,13 +221,16 @@ class WholeLoop:
 
     def _declared(self, ctype: str, name: str, value: LaneValue, tree: CTree) -> str:
         is_flag = value.kind in (LaneKind.FLAGS, LaneKind.FLAG, LaneKind.BYTE)
-        if is_flag != (ctype == "uint8_t") or value.kind is LaneKind.BYTES:
+        is_small = ctype in SMALL and value.kind is LaneKind.SMALL
+        is_wrong = not is_small and is_flag != (ctype == "uint8_t")
+        if is_wrong or value.kind is LaneKind.BYTES:
             raise UnwritableError(name)
         if isinstance(tree, CCall) and tree.function == "tr_round_f16":
             self.exact[name] = self.values.value(tree.args[0]).vector
         known = LaneKind.FLOAT if value.kind is LaneKind.NUMBER else value.kind
         self.values.known[name] = known
-        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi"}
+        self.values.narrow.learn(name, tree)
+        types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi", LaneKind.SMALL: "tr_wi"}
         return f"const {types.get(known, ctype)} {name} = {value.text};"
 
     def _combined(self, state: str, op: str, value: CTree) -> tuple[str, str]:
@@ -234,15 +256,22 @@ class WholeLoop:
     def _stored(self, to: CElement, op: str, value: CTree) -> str:
         """A store, or what is added to what is there."""
         kind, place = self.values.types.get(to.base), f"{to.base} + {to.text}"
+        self.values.has_places |= kind != "uint16_t"
         if self.values.step(to.index) != 1 or op not in ("=", "+="):
             raise UnwritableError(to.text)
         if kind == "uint16_t" and op == "=" and isinstance(value, CCall):
             return self._encoded(place, value)
         found = self.values.value(value)
+        if to.base in self.rows.stored and op == "=":
+            kind, start = self.rows.stored[to.base]
+            text = found.vector if kind == "f16" else f"tr_w_round_bf16({found.vector})"
+            return f"tr_w_store_{kind}{HERE}({start} + {to.text}, {text});"
         if to.base in self.held:
             if to.text != self.variable or op != "+=":
                 raise UnwritableError(to.text)
             return f"{to.base}_h{PART} = {found.vector} + {to.base}_h{PART};"
+        if kind in SMALL and op == "=" and found.kind is LaneKind.SMALL:
+            return f"tr_w_store_bytes{HERE}((uint8_t *)({place}), {found.text});"
         if kind == "uint8_t" and op == "=":
             return f"tr_w_store_flags{HERE}({place}, {found.flags});"
         if kind != "float":
@@ -257,13 +286,14 @@ class WholeLoop:
         text = self.values.value(given).vector
         if value.function == "tr_encode_f16" and isinstance(given, CName):
             text = self.exact.get(given.text, text)  # to store rounds
+        self.values.has_places |= value.function != "tr_encode_bf16"
+        self.stored[len(self.body)] = place, text
         return f"{ENCODED[value.function]}{HERE}({place}, {text});"
 
     # -- the loop --------------------------------------------------------------------------
     def replace(self) -> None:
         """Put the loop on whole vectors beside the plain one, for machines that have them."""
         parent, block, extent = self.loop.parent, self.loop.block, self.loop.extent
-        where = next(k for k, part in enumerate(parent.parts) if part is block)
         whole = CodeBlock("/* on whole vectors */")
         whole.add(f"int64_t {self.at} = 0;", *self._starts())
         if extent is None or extent >= WIDEST // 2 * self.parts:
@@ -271,8 +301,12 @@ class WholeLoop:
         if extent is None or extent % (WIDEST * self.parts):
             self._rest(whole, is_whole=extent is not None and extent % WIDEST == 0)
         whole.add(*self._joined())
-        plain = parent.parts[where - 1 : where + 1]
-        parent.parts[where - 1 : where + 1] = ["#ifdef TR_WHOLE", whole, "#else", *plain, "#endif"]
+        where = next(k for k, part in enumerate(parent.parts) if part is block)
+        before = [part for part in parent.parts[: where - 1] if part not in self.rows.before]
+        behind = parent.parts[where + 1 + len(self.rows.behind) :]
+        plain = [*self.rows.before, *parent.parts[where - 1 : where + 1], *self.rows.behind]
+        written = ["#ifdef TR_WHOLE", whole, "#else", *plain, "#endif"]
+        parent.parts[:] = [*before, *written, *behind]
 
     @property
     def mask(self) -> str:
@@ -291,6 +325,9 @@ class WholeLoop:
         """As many vectors at once as there are partial sums."""
         stride = f"{self.parts} * TR_W" if self.parts > 1 else "TR_W"
         point = into.open(f"for (; {self.at} + {stride} <= {self.extent}; {self.at} += {stride})")
+        if self.parts > 1 and not self.loop.reductions:
+            self._beside(point)
+            return
         start, which = self.at, "0"
         if self.parts > 1:
             point.add(f"#pragma GCC unroll {self.parts}")
@@ -298,6 +335,18 @@ class WholeLoop:
             start, which = f"{self.at} + k * TR_W", "k"
         point.add(f"const int64_t {self.variable} = {start};")
         point.add(*[line.replace(PART, f"[{which}]").replace(HERE, "") for line, _ in self.body])
+
+    def _beside(self, point: CodeBlock) -> None:
+        """Line after line for all parts: while one waits for its last result, others go on."""
+        names = {self.variable, *self.values.known, *self.values.steps}
+        in_pairs = not self.values.has_places
+        beside = SideBySide(names, in_pairs)
+        for k in range(self.parts):
+            first = f"{self.at} + {k - k % 2 if in_pairs else k} * TR_W"
+            point.add(f"const int64_t {beside.named(self.variable, k)} = {first};")
+        for number, (line, _) in enumerate(self.body):
+            stored = self.stored.get(number)
+            point.add(*beside.copies(line, stored, self.parts))
 
     def _rest(self, into: CodeBlock, is_whole: bool) -> None:
         """One vector after the other; of the last one maybe not all lanes."""
