@@ -137,6 +137,42 @@ def test_attention_and_its_gradients_are_made_in_c() -> None:
         assert not host.made.back
 
 
+def sampled(x: Any, g: Any) -> Any:
+    return torch.nn.functional.grid_sample(x, g.tanh(), align_corners=False)
+
+
+def apart(x: Any, y: Any) -> Any:
+    return torch.cdist(x.sin(), y, p=3.0)
+
+
+SAMPLED = ((2, 3, 5, 5), (2, 4, 4, 2)), ((1, 2, 3, 4, 4), (1, 3, 3, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "name"),
+    [
+        (sampled, SAMPLED[0], "grid_sampler_2d_backward"),
+        (sampled, SAMPLED[1], "grid_sampler_3d_backward"),
+        (apart, ((4, 6), (5, 6)), "cdist_backward"),
+    ],
+)
+@pytest.mark.parametrize("wanted", [(0, 1), (0,), (1,)])
+def test_gradients_of_samples_and_distances_are_made_in_c(
+    function: Callable[..., Any], sizes: Any, name: str, wanted: tuple[int, ...]
+) -> None:
+    run, built = compiled(function)
+    given = [torch.randn(s, requires_grad=k in wanted) for k, s in enumerate(sizes)]
+    again = [x.detach().clone().requires_grad_(x.requires_grad) for x in given]
+    for _ in range(2):
+        run(*given).square().sum().backward()
+        function(*again).square().sum().backward()
+    for a, b in zip(given, again, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+    hosts = [host_of(one) for one in built]
+    assert any(name in one for host in hosts for one in host.made.function.functions)
+    assert not any(host.made.back for host in hosts)
+
+
 def allocated(call: Callable[[], Any]) -> list[int]:
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True

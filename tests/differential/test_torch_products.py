@@ -58,6 +58,35 @@ def test_products_of_any_layout_are_close_to_f64(
             close(found, exact, k)
 
 
+@pytest.mark.parametrize("m", range(2, 9))
+@pytest.mark.parametrize("n, k", [(16, 64), (21, 77), (9, 513), (40, 1100)])
+def test_a_few_rows_that_lie_along_the_terms_are_close_to_f64(m: int, n: int, k: int) -> None:
+    x, w, y = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
+    several = torch.randn(3, m, k), torch.randn(3, n, k)
+
+    def product(x: Any, w: Any, y: Any, a: Any, b: Any) -> Any:
+        return torch.nn.functional.linear(x, w, y).sigmoid(), torch.bmm(a, b.mT)
+
+    given = x, w, y, *several
+    assert calls(product, *given) == set()
+    wanted = product(*[t.double() for t in given])
+    for found, exact in zip(compiled(product)(*given), wanted, strict=True):
+        close(found, exact, k)
+
+
+def test_a_row_for_each_matrix_is_a_sum_of_columns() -> None:
+    x, w = torch.randn(5, 1, 40), torch.randn(5, 40, 24)
+
+    def product(x: Any, w: Any) -> Any:
+        return torch.bmm(torch.softmax(x, -1), w)
+
+    assert calls(product, x, w) == set()
+    close(compiled(product)(x, w), product(x.double(), w.double()), 40)
+    turned = torch.randn(5, 24, 40).mT
+    assert calls(product, x, turned) == {"aten.bmm.default"}
+    close(compiled(product)(x, turned), product(x.double(), turned.double()), 40)
+
+
 def test_gradients_of_a_layer_are_products_of_ours() -> None:
     layer = torch.nn.Sequential(torch.nn.Linear(48, 40), torch.nn.ReLU(), torch.nn.Linear(40, 24))
     x = torch.randn(20, 48, requires_grad=True)
@@ -156,7 +185,9 @@ LIBC = ctypes.CDLL(None)
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-@pytest.mark.parametrize("m, n, k", [(5, 9, 17), (33, 40, 20), (16, 31, 64), (70, 13, 40)])
+@pytest.mark.parametrize(
+    "m, n, k", [(5, 9, 17), (33, 40, 20), (16, 31, 64), (70, 13, 40), (4, 13, 70), (7, 9, 65)]
+)
 def test_products_touch_no_more_than_their_matrices(m: int, n: int, k: int, at_end: bool) -> None:
     sides = [Guarded(*sizes, at_end) for sizes in ((m, k), (k, n), (n, k), (k, m))]
     x, w, v, u = (side.tensor for side in sides)

@@ -157,9 +157,20 @@ def test_of_equal_elements_eager_chooses_where_somebody_looks(name: str, dtype: 
 
 
 def test_long_rows_are_not_put_in_order_for_the_first_few() -> None:
-    x = torch.randn(4, 84)
-    calls = calls_of(lambda x: torch.topk(x.detach(), 5, 1)[0] * 2, x)
-    assert "for the first few" in calls["aten.topk.default"]
+    for sizes, dtype in (((4, 1300), torch.float32), ((4, 84), torch.float64)):
+        calls = calls_of(
+            lambda x: torch.topk(x.detach(), 5, 1)[0] * 2, torch.randn(sizes).to(dtype)
+        )
+        assert "for the first few" in calls["aten.topk.default"]
+    for count, largest in ((5, True), (200, False)):
+        torch._dynamo.reset()
+        x = torch.randn(4, 1300 if count == 200 else 250)
+        x[:, [3, 50]] = torch.tensor([float("nan"), -0.0])
+
+        def first(x: Any, count: int = count, largest: bool = largest) -> Any:
+            return torch.topk(x.detach(), count, 1, largest)[0] * 2
+
+        assert calls_of(first, x) == {}
 
 
 def test_max_pooling_of_nothing_but_minus_infinity_gives_a_place_inside() -> None:

@@ -91,6 +91,23 @@ def test_angles_that_every_head_turns_by_are_computed_once() -> None:
     assert [op.name for op in joined.program.ops if "tanh" in op.name] == []
 
 
+def test_a_logarithm_that_whole_lines_are_taken_from_is_computed_once() -> None:
+    """A loop around the line could not keep it; where a row shares one, the row's loop does."""
+
+    def logarithms(dim: int, *sizes: int) -> list[int]:
+        found = lowered(lambda x: x - x.sum(dim, keepdim=True).log(), torch.rand(sizes))
+        loops = [op for op in found.program.ops if isinstance(op, Loop)]
+        return [
+            op.body.domain.numel_hint
+            for op in loops
+            if any(at.stmt.op == "log" for at in op.body.walk())
+        ]
+
+    assert logarithms(1, 2, 21, 8, 32) == [2 * 8 * 32]
+    assert logarithms(1, 2, 3, 8, 32) == [2 * 3 * 8 * 32], "too few share it"
+    assert logarithms(3, 2, 4, 8, 32) == [2 * 4 * 8 * 32], "along the line"
+
+
 def test_a_long_chain_is_cut() -> None:
     def chain(x: Any) -> Any:
         for _ in range(40):

@@ -183,3 +183,62 @@ TR_APART void tr_product_across(int64_t lanes, int64_t columns, int64_t n, const
         }
     for (int64_t q = 0; q < wide; q += 16) tr_turn(turned + q, wide, c + q * 16, 16);
 }
+
+/* Sums of a few rows and 4 columns (2), both factors of which lie along the terms: vectors go along
+   them. What is loaded takes part in several products; the lanes are added up together at the end. */
+#define TR_BESIDE (TR_TALL == 8 ? 4 : 2)
+TR_INTO void tr_sums_along(const int rows, int64_t n, const float *a, int64_t down,
+                           const float *const *b, float *c)
+{
+    float lanes[16 * 16] __attribute__((aligned(64))), turned[16 * 16] __attribute__((aligned(64)));
+    float total[16] __attribute__((aligned(64))) = {0};
+    tr_pfull sum[4 * TR_BESIDE], row[4];
+    int64_t r = 0;
+    _Pragma("GCC unroll 16") for (int k = 0; k < rows * TR_BESIDE; ++k) sum[k] = (tr_pfull){0};
+    for (; r + TR_WIDE <= n; r += TR_WIDE) {
+        _Pragma("GCC unroll 4") for (int i = 0; i < rows; ++i)
+            row[i] = *(const tr_qfull *)(a + i * down + r);
+        _Pragma("GCC unroll 4") for (int j = 0; j < TR_BESIDE; ++j) {
+            const tr_pfull one = *(const tr_qfull *)(b[j] + r);
+            _Pragma("GCC unroll 4") for (int i = 0; i < rows; ++i)
+                sum[i * TR_BESIDE + j] += row[i] * one;
+        }
+    }
+    memset(lanes, 0, sizeof lanes);
+    _Pragma("GCC unroll 16") for (int k = 0; k < rows * TR_BESIDE; ++k)
+        *(tr_qfull *)(lanes + 16 * k) = sum[k];
+    tr_turn(lanes, 16, turned, 16);
+    for (int q = 0; q < TR_WIDE; ++q)
+        for (int k = 0; k < 16; ++k) total[k] += turned[16 * q + k];
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < TR_BESIDE; ++j) {
+            float left = 0;
+            for (int64_t q = r; q < n; ++q) left += a[i * down + q] * b[j][q];
+            c[16 * i + j] = total[i * TR_BESIDE + j] + left;
+        }
+}
+
+/* A tile of at most 8 rows and 16 columns whose factors lie along the terms, as they lie. */
+TR_APART void tr_product_along(int64_t rows, int64_t columns, int64_t n, const float *a,
+                               int64_t down, const float *b, int64_t across, float *c)
+{
+    memset(c, 0, 16 * 16 * sizeof *c);
+    for (int64_t j = 0; j < columns; j += TR_BESIDE) {
+        const float *from[TR_BESIDE];
+        float few[16 * 4];
+        /* Behind the last column the last one again. */
+        for (int k = 0; k < TR_BESIDE; ++k)
+            from[k] = b + (j + k < columns ? j + k : columns - 1) * across;
+        for (int64_t i = 0; i < rows; i += 4) {
+            const float *x = a + i * down;
+            switch (rows - i) {
+            case 1: tr_sums_along(1, n, x, down, from, few); break;
+            case 2: tr_sums_along(2, n, x, down, from, few); break;
+            case 3: tr_sums_along(3, n, x, down, from, few); break;
+            default: tr_sums_along(4, n, x, down, from, few);
+            }
+            for (int64_t q = i; q < rows && q < i + 4; ++q)
+                for (int k = 0; k < TR_BESIDE; ++k) c[16 * q + j + k] = few[16 * (q - i) + k];
+        }
+    }
+}

@@ -6,7 +6,8 @@
         tr_product_across(32, 16, n2, w + ..., panels + i0_b * n2, a2);
         ...                                                  what follows, for each lane of the tile
 
-What is called is in `product.h`; which tiles, and what is staged, the schedule says.
+What is called is in `product.h`; which tiles, and what is staged, the schedule says. A few rows of
+factors that both lie along the terms need no panels: vectors go along the terms.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MOST_ON_STACK = 1 << 15
 """Floats of panels that lie on the stack."""
 LEAST_LANES = 8
 """Rows of a panel, where there are no more."""
+LEAST_TERMS = 64
+"""Terms from which on it is worth it to add up the lanes of vectors that go along them."""
 
 
 class ProductTiles:
@@ -39,12 +42,21 @@ class ProductTiles:
         self.staged: Factor | None = staged[0] if staged else None
         self.is_across = self.staged is product.first
         self.panels = ""
+        self.is_along = self.is_across and self._lies_along()
         w.frame.helpers |= {"turn", "product"}
 
     @property
     def loops(self) -> tuple[Symbol, Symbol]:
         """The loops that the tiles are cut from."""
         return self.product.rows, self.product.columns
+
+    def _lies_along(self) -> bool:
+        """Whether there are a few rows, and both factors lie along many terms."""
+        extents = dict(self.w.body.space.items())
+        rows, terms = extents[self.product.rows].value, extents[self.product.along].value
+        is_few = rows is not None and rows <= LEAST_LANES
+        is_long = terms is not None and terms >= LEAST_TERMS
+        return is_few and is_long and all(f.along.value == 1 for f in self.product.factors)
 
     def _lanes(self) -> str:
         """How many elements stand side by side in a panel."""
@@ -59,7 +71,7 @@ class ProductTiles:
         `closed` are the outer loops that are not.
         """
         w, factor = self.w, self.staged
-        if factor is None or self.panels:
+        if factor is None or self.panels or self.is_along:
             return
         own = self.product.rows if self.is_across else self.product.columns
         if ({a.loop for a in closed} - {own}) & factor.stmt.address.free:
@@ -101,7 +113,7 @@ class ProductTiles:
         right = f"{w.frame.pointer(second.stmt.buffer)} + "
         right += self._place(second.stmt.address, row, column, start)
         across, along = (w.index.write(e) for e in (second.own, second.along))
-        if self.is_across:
+        if self.is_across and not self.is_along:
             lanes = self._lanes()
             panel = f"{self.panels} + {row} * {total} + {start} * {lanes}"
             given = [lanes, broad, n, right, across, along, panel, into]
@@ -110,6 +122,9 @@ class ProductTiles:
         left = f"{w.frame.pointer(first.stmt.buffer)} + "
         left += self._place(first.stmt.address, row, column, start)
         down, beside = (w.index.write(e) for e in (first.own, first.along))
+        if self.is_along:
+            given = [high, broad, n, left, down, right, across, into]
+            return f"tr_product_along({', '.join(given)});"
         before = column
         if self.staged is not None:
             wide = self.columns.size

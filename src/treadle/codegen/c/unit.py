@@ -34,6 +34,8 @@ FAST_FLAGS = (
     "-ffp-contract=fast",
 )
 """What scheduled loops are compiled with besides: they promise less, see `ir.numerics`."""
+EXACT_FLAGS = FAST_FLAGS[:3]
+"""Those of them that change no result, for what goes on vectors without a schedule: sorting."""
 LIBRARIES = ("-lm",)
 OPTIONAL = ("special", "sort", "turn", "product")
 """Parts of the prelude that are there if they are asked for, in this order."""
@@ -66,7 +68,9 @@ def write_unit(host: HostProgram) -> Unit:
         helpers.update(wanted)
     parts = [prelude(frozenset(helpers)), *[kernel.text for kernel in kernels]]
     parts.append(_entry(host, kernels, storages))
-    flags = (*FLAGS, *FAST_FLAGS) if "fast" in helpers else FLAGS
+    flags: tuple[str, ...] = FLAGS
+    if not helpers.isdisjoint(("fast", "sort")):
+        flags += FAST_FLAGS if "fast" in helpers else EXACT_FLAGS
     return Unit("\n".join(parts), kernels, storages, tuple(sites.all), flags)
 
 

@@ -24,6 +24,7 @@ from treadle.frontends.torch.capture.compile import (
 )
 from treadle.frontends.torch.capture.complex_pairs import compute_with_pairs
 from treadle.frontends.torch.capture.decompositions import decompositions
+from treadle.frontends.torch.capture.edges_around import put_edges_around
 from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
@@ -64,6 +65,7 @@ def compile_with(
     settings = replace(settings, options=log.with_what_logs_need(settings.options))
     start_compilers(example_inputs, settings.options)
     take_apart_even_bags(gm.graph)
+    put_edges_around(gm.graph)
 
     def compiler(kind: GraphKind) -> Callable[..., Any]:
         return partial(_compile, kind, settings, saved, entered)

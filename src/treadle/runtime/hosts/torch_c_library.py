@@ -30,6 +30,11 @@ MAKING: Mapping[Any, str] = {
     aten.convolution_backward.default: "aoti_torch_cpu_convolution_backward",
     aten._scaled_dot_product_flash_attention_for_cpu.default: ATTENTION,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: f"{ATTENTION}_backward",
+    aten.grid_sampler_2d_backward.default: "aoti_torch_cpu_grid_sampler_2d_backward",
+    aten.grid_sampler_3d.default: "aoti_torch_cpu_grid_sampler_3d",
+    aten.grid_sampler_3d_backward.default: "aoti_torch_cpu_grid_sampler_3d_backward",
+    aten._cdist_forward.default: "aoti_torch_cpu__cdist_forward",
+    aten._cdist_backward.default: "aoti_torch_cpu__cdist_backward",
 }
 """Operators whose function makes its results, in memory of their own that nobody else sees."""
 MAKING_IN_PACKAGES: Mapping[Any, str] = {
@@ -40,8 +45,6 @@ MAKING_IN_PACKAGES: Mapping[Any, str] = {
     aten.kthvalue.default: "aoti_torch_cpu_kthvalue",
     aten.max_pool3d_with_indices.default: "aoti_torch_cpu_max_pool3d_with_indices",
     aten.adaptive_max_pool2d.default: "aoti_torch_cpu_adaptive_max_pool2d",
-    aten._cdist_forward.default: "aoti_torch_cpu__cdist_forward",
-    aten.grid_sampler_3d.default: "aoti_torch_cpu_grid_sampler_3d",
 }
 """With those that Python may as well be asked for, where there is one."""
 

@@ -35,6 +35,7 @@ from treadle.frontends.torch.lowering.realise import (
     elements_asked,
     is_cheap,
     is_costly_to_repeat,
+    is_repeated_around,
     is_spread,
     is_too_long,
     overlaps,
@@ -416,7 +417,8 @@ class GraphLowering:
         if self.device != "cpu":
             return False
         asked = elements_asked(node, value, self.sizes)
-        return is_costly_to_repeat(value, self.builder.buffers, asked)
+        is_around = is_repeated_around(node, value, self.sizes)
+        return is_costly_to_repeat(value, self.builder.buffers, asked, is_around)
 
     def is_seen_twice(self, val: Any) -> bool:
         """Whether several results show one memory: then what they show must be in memory."""

@@ -11,7 +11,9 @@ A value is realised when
 - on a CPU it costs more than `CHEAP_OF_LITTLE` units and its readers ask for every element
   `REPEATED` times or more: the angles of rotary positions, which all heads of all layers turn by;
   or more than `CHEAP` units and they ask `OFTEN` times: the weights of a row that all rows of a
-  resized picture are made with, and its places, unless a formula is found for them;
+  resized picture are made with, and its places, unless a formula is found for them; of what is
+  repeated around a long line, `SEVERAL` times: the logarithm of a sum over channels, which no
+  loop around the line could keep;
 - something is about to overwrite a buffer it reads;
 - a view of it shows elements several times (it overlaps itself), or several results show it.
 
@@ -53,6 +55,8 @@ REPEATED = 2
 """So many times its elements is more than a costly value is computed for."""
 OFTEN = 64
 """So many times its elements is more than anything but a few steps is computed for."""
+SEVERAL, LINE = 8, 16
+"""So many times where the value has a line of so many elements, around which it is repeated."""
 ATEN: Any = torch.ops.aten
 PUTTING = (ATEN.cat, ATEN.stack, ATEN.constant_pad_nd, ATEN.slice_scatter, ATEN.select_scatter)
 """Operators that put what they read beside other things: larger than it, they read it once."""
@@ -75,12 +79,18 @@ def is_cheap(value: Lazy, buffers: dict[str, Buffer]) -> bool:
     return work_of(value, buffers) <= most
 
 
-def is_costly_to_repeat(value: Lazy, buffers: dict[str, Buffer], asked: int) -> bool:
-    """Whether a value that is asked for `asked` elements in all should be computed but once."""
+def is_costly_to_repeat(
+    value: Lazy, buffers: dict[str, Buffer], asked: int, is_around: bool
+) -> bool:
+    """Whether a value that is asked for `asked` elements in all should be computed but once.
+
+    `is_around` says that it is repeated around its lines, not along them.
+    """
     made = _elements(value)
     if not asked >= REPEATED * made > 0:
         return False
-    if work_of(value, buffers) <= (CHEAP if asked >= OFTEN * made else CHEAP_OF_LITTLE):
+    is_often = asked >= (SEVERAL if is_around else OFTEN) * made
+    if work_of(value, buffers) <= (CHEAP if is_often else CHEAP_OF_LITTLE):
         return False
     return not _is_formula(value, buffers)
 
@@ -91,6 +101,17 @@ def _is_formula(value: Lazy, buffers: dict[str, Buffer]) -> bool:
         return False
     scratch = LoopWriter(buffers, value.sizes)
     return scratch.formula_of(value.load(scratch, scratch.at).number) is not None
+
+
+def is_repeated_around(node: Any, value: Lazy, sizes: GraphSizes) -> bool:
+    """Whether a reader of a node repeats whole lines of it: in a dimension before a long one."""
+    own = [hint(n) for n in value.sizes]
+    if not own or own[-1] < LINE:
+        return False
+    shapes = [_likely_shape(user.meta.get("val"), sizes) for user in node.users]
+    return any(
+        made and own[-1] == made[-1] and _is_broadcast(own, made) and own != made for made in shapes
+    )
 
 
 def elements_asked(node: Any, value: Lazy, sizes: GraphSizes) -> int:

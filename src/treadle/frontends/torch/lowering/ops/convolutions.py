@@ -2,7 +2,8 @@
 
     y[p, o] = sum over c of x[p, c] * w[o, c]        p goes over all places of all pictures
 
-Their gradients are such products, too. All others are library calls.
+Their gradients are such products, too. Those of each channel by itself are written out
+(`depthwise`). All others are library calls.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.frontends.torch.lowering.node import Node, in_memory
+from treadle.frontends.torch.lowering.ops.depthwise import depthwise, is_depthwise
 from treadle.frontends.torch.lowering.ops.products import check_sizes, check_types, multiply
 from treadle.frontends.torch.lowering.registry import lowers
 from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Realised, Tensor
@@ -21,7 +23,9 @@ from treadle.ir.types import Layout
 
 @lowers("aten.convolution.default")
 def convolution(c: Node, input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
-    """A convolution one element wide, as a product."""
+    """A convolution one element wide, as a product; one of channels by themselves, written out."""
+    if is_depthwise(input, weight, how[3], how[5]):
+        return depthwise(c, input, weight, bias, how)
     _check(c, input, weight, how)
     if _places(c.sizes, c.graph.sizes.exprs(c.val.stride())) is None:
         raise NotLowered("channels do not lie side by side")

@@ -35,6 +35,10 @@ from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 4, 8, 4
+LEAST_ROWS_ALONG, LEAST_TERMS_ALONG = 2, 64
+"""The same where both factors lie along the terms, on machines with vectors of 16."""
+LEAST_APART = 16
+"""Columns and terms of matrices that are multiplied by one row each."""
 MOST_POINTS = 1 << 26
 """Multiplications of one product: what is larger does not lie in caches, which the library knows
 more about."""
@@ -85,8 +89,8 @@ def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
     if x.dtype is w.dtype is DType.F16:
         return _of_halves(c, x, w, follow)
     check_types(c, x, w)
-    if not _is_row_by_rows(x, w):
-        check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1])
+    if not _is_row_by_rows(x, w) and not _are_rows_apart(x, w):
+        check_sizes(x.sizes[-2], w.sizes[-1], x.sizes[-1], _least_rows(x, w))
         check_memory(x, w)
     left, right = c.realise(x), c.realise(w)
     target = in_memory(c.buffer())
@@ -134,6 +138,30 @@ def _is_row_by_rows(x: Tensor, w: Tensor) -> bool:
     return is_row and isinstance(w, Realised) and w.layout.strides[0].value == 1
 
 
+def _are_rows_apart(x: Tensor, w: Tensor) -> bool:
+    """Whether many single rows are multiplied by matrices of their own, as in a decoder's step.
+
+    Sums of columns side by side, a matrix read once: the library asks for each of them anew.
+    """
+    is_row = len(x.sizes) == 3 and x.sizes[1].value == 1 and isinstance(w, Realised)
+    if not is_row or not isinstance(w, Realised) or w.layout.strides[2].value != 1:
+        return False
+    n, k = w.sizes[2].value, w.sizes[1].value
+    if n is None or k is None or min(n, k) < LEAST_APART:
+        return False
+    return n * k * 4 <= compat.second_cache()
+
+
+def _least_rows(x: Tensor, w: Tensor) -> int:
+    """From how many rows on products are ours; fewer where vectors can go along the terms."""
+    is_long = (x.sizes[-1].value or 0) >= LEAST_TERMS_ALONG
+    lies_along = isinstance(w, Realised) and w.layout.strides[-2].value == 1
+    if isinstance(x, Realised) and x.layout.strides[-1].value != 1:
+        lies_along = False
+    is_ours = lies_along and is_long and compat.floats_in_a_vector() >= 16
+    return LEAST_ROWS_ALONG if is_ours else LEAST_ROWS
+
+
 def multiply(c: Node, x: Realised, w: Realised, target: Realised, follow: Follow) -> None:
     """Append the loop of a product of two matrices, or of many, with what follows at each point."""
     with c.loop(target.sizes, [x.sizes[-1]]) as k:
@@ -156,10 +184,10 @@ def check_machine(c: Node) -> None:
         raise NotLowered("products are library calls on this device")
 
 
-def check_sizes(rows: Expr, columns: Expr, terms: Expr) -> None:
+def check_sizes(rows: Expr, columns: Expr, terms: Expr, least: int = LEAST_ROWS) -> None:
     """Refuse what the library multiplies faster."""
     m, n, k = hint(rows), hint(columns), hint(terms)
-    if m < LEAST_ROWS or n < LEAST_COLUMNS or k < LEAST_TERMS:
+    if m < least or n < LEAST_COLUMNS or k < LEAST_TERMS:
         raise NotLowered("the library multiplies matrices of few rows or columns")
     if m * n * k > _most_points(n) or (m > MOST_ROWS_OF_8 and compat.floats_in_a_vector() == 8):
         raise NotLowered("the library multiplies large matrices")

@@ -9,12 +9,15 @@ from treadle.frontends.torch.lowering.node import Node, converted, in_memory
 from treadle.frontends.torch.lowering.ops.reduce import placed, scanned
 from treadle.frontends.torch.lowering.registry import lowers
 from treadle.frontends.torch.lowering.values import Lazy, LoopWriter, NotLowered, Realised, Tensor
-from treadle.index import as_expr
+from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
 
-FEW = 32
-"""Elements of a row that are in order as quickly as the first of them are found."""
+FEW, SEVERAL = 256, 2048
+"""Elements of a row that are in order as quickly as the first of them are found; of a row of which a
+large part is asked for."""
+PART = 64
+"""The library is quick where no more than such a part of a row is asked for."""
 
 
 def _in_order(c: Node, x: Tensor, dim: int, descending: bool) -> tuple[Realised, Realised]:
@@ -62,10 +65,17 @@ def topk(
     if any(n.value == 0 for n in c.sizes):
         raise NotLowered("no elements")
     places_are_unseen(c)
-    if c.graph.device == "cpu" and len(self.sizes) and (self.sizes[dim].value or FEW + 1) > FEW:
+    is_line = c.graph.device == "cpu" and len(self.sizes) > 0
+    if is_line and not _is_short(self.sizes[dim], as_expr(k)):
         raise NotLowered("a long row is not put in order for the first few of it")
     found = _in_order(c, self, dim, largest)
     return tuple([_first(c, one) for one in found])
+
+
+def _is_short(row: Expr, wanted: Expr) -> bool:
+    """Whether a whole row is in order before the library has found as much of it as is wanted."""
+    n, k = row.value, wanted.value
+    return n is not None and (n <= FEW or (k is not None and k * PART > n and n <= SEVERAL))
 
 
 def _first(c: Node, x: Realised) -> Tensor:
