@@ -38,7 +38,7 @@ MOST_ROWS = 512
 """Rows that a chunk adds up in f32 before others are added to them."""
 ROWS_TO_SPARE = 8
 """Rows of a chunk beside which one more is little."""
-CPU_CHUNKS = (8, 12, 10, 9, 7, 6, 5, 4)
+CPU_CHUNKS = (8, 12, 10, 9, 7, 6, 5, 4, 3, 2)
 """How many chunks a CPU's threads share, the first that fits; few, for all are added up again."""
 FEWEST_ROWS = 16
 """Rows of a CPU's chunk: its sums are a small part of what it goes through."""
@@ -129,7 +129,9 @@ def _count_on_cpu(body: Body, longest: int) -> int | None:
     rows = next((n.value for _, n in body.domain.items()), None)
     if rows is None or hint(body.space.numel) < LEAST_SHARED:
         return None
-    fitting = [n for n in CPU_CHUNKS if rows % n == 0 and rows // n >= FEWEST_ROWS]
+    most = max(2, hint(body.space.numel) // LEAST_SHARED)  # more would be held for no thread
+    counts = [n for n in CPU_CHUNKS if n <= most]
+    fitting = [n for n in counts if rows % n == 0 and rows // n >= FEWEST_ROWS]
     short = [n for n in fitting if rows // n <= longest]
     if not short and fitting:
         fewest = -(-rows // longest)
