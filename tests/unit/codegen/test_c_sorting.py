@@ -102,7 +102,7 @@ def test_rows_of_any_length_and_type_are_in_order(machine: str, sorting: ctypes.
 
 
 def test_wide_keys_that_are_close_together_are_in_order(machine: str, sorting: ctypes.CDLL) -> None:
-    """At the ends of what 64 bits hold, and just so far apart that 32 bits hold the distance."""
+    """At the ends of what 64 bits hold, so far apart that 32 bits just hold the distance or not."""
     rng = np.random.default_rng(1)
     for distance in ((1 << 32) - 1, 1 << 32):
         for low in (-(1 << 63), -5, (1 << 63) - 1 - distance):
@@ -111,3 +111,19 @@ def test_wide_keys_that_are_close_together_are_in_order(machine: str, sorting: c
             for down in (False, True):
                 found = order(sorting, "i64", keys, down)
                 assert np.array_equal(found, expected(keys, down)), (distance, low, down)
+
+
+def test_wide_keys_that_lie_together_but_for_a_few_are_in_order(
+    machine: str, sorting: ctypes.CDLL
+) -> None:
+    """What 32 bits tell apart is hardly anything then: whole rows are merged."""
+    rng = np.random.default_rng(2)
+    for n in (5, 64, 700, 3000):
+        whole = rng.integers(0, 1 << 20, n)
+        whole[[1, n - 2]] = -(1 << 63), (1 << 63) - 1
+        floats = 1 + rng.integers(0, 50, n) * 2.0**-50
+        floats[[0, n // 2, n - 1]] = np.nan, -np.inf, 1e300
+        for down in (False, True):
+            for name, keys in (("i64", whole), ("f64", floats)):
+                found = order(sorting, name, keys, down)
+                assert np.array_equal(found, expected(keys, down)), (name, n, down)

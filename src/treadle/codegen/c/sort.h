@@ -3,8 +3,8 @@
    Keys become whole numbers of 32 bits in the same order, each with its place behind it: then no two
    are equal, every way to sort them is stable, and there is nothing to look up on the way. Rows that
    fit into TR_LONGEST places go through a network of minima and maxima on whole vectors, short ones
-   without vectors are put in place one by one, longer ones go by their bytes. Keys of 64 bits take
-   part if the distance from the least to the greatest has 32 bits; others are merged. */
+   without vectors are put in place one by one, longer ones go by their bytes. Keys of 64 bits go
+   by 32 that tell most of a row apart; those that they do not are merged. */
 
 TR_FN uint64_t tr_rank_u8(uint8_t x) { return x; }
 TR_FN uint64_t tr_rank_u16(uint16_t x) { return x; }
@@ -182,12 +182,12 @@ TR_FN void tr_put_in_order(uint64_t *order, uint64_t *spare, int64_t n)
     else tr_sort_bytes(order, spare, n);
 }
 
-/* `IS_WIDE` says that ranks have 64 bits: the least of a row is taken off all. */
+/* `IS_WIDE` says that ranks have 64 bits: how far each is from the least one, without as many of the
+   last bits as needs be. Ranks that are equal then are merged afterwards. */
 #define TR_SORT(S, T, IS_WIDE)                                                                    \
     static void TR_MAYBE_UNUSED tr_sort_merging_##S(const T *key, int64_t *order, int64_t *spare, \
                                                     int64_t n, int down)                          \
     {                                                                                             \
-        for (int64_t k = 0; k < n; ++k) order[k] = k;                                             \
         for (int64_t width = 1; width < n; width *= 2) {                                          \
             for (int64_t lo = 0; lo < n; lo += 2 * width) {                                       \
                 int64_t mid = tr_min(lo + width, n), hi = tr_min(lo + 2 * width, n);              \
@@ -209,6 +209,12 @@ TR_FN void tr_put_in_order(uint64_t *order, uint64_t *spare, int64_t n)
                                             int64_t n, int down)                                  \
     {                                                                                             \
         uint64_t *const to = (uint64_t *)order, least = 0, most = UINT32_MAX;                     \
+        int left_out = 0;                                                                         \
+        if (n > UINT32_MAX) {                                                                     \
+            for (int64_t k = 0; k < n; ++k) order[k] = k;                                         \
+            tr_sort_merging_##S(key, order, spare, n, down);                                      \
+            return;                                                                               \
+        }                                                                                         \
         if (IS_WIDE && n) {                                                                       \
             least = most = tr_rank_##S(key[0]);                                                   \
             for (int64_t k = 1; k < n; ++k) {                                                     \
@@ -216,16 +222,21 @@ TR_FN void tr_put_in_order(uint64_t *order, uint64_t *spare, int64_t n)
                 least = x < least ? x : least;                                                    \
                 most = x > most ? x : most;                                                       \
             }                                                                                     \
-        }                                                                                         \
-        if (most - least > UINT32_MAX || n > UINT32_MAX) {                                        \
-            tr_sort_merging_##S(key, order, spare, n, down);                                      \
-            return;                                                                               \
+            while ((most - least) >> left_out > UINT32_MAX) ++left_out;                           \
         }                                                                                         \
         for (int64_t k = 0; k < n; ++k) {                                                         \
             const uint64_t x = tr_rank_##S(key[k]), rank = down ? most - x : x - least;           \
-            to[k] = rank << 32 | (uint64_t)k;                                                     \
+            to[k] = rank >> left_out << 32 | (uint64_t)k;                                         \
         }                                                                                         \
         tr_put_in_order(to, (uint64_t *)spare, n);                                                \
+        for (int64_t lo = 0, hi; left_out && lo < n; lo = hi) {                                   \
+            const uint64_t x = tr_rank_##S(key[order[lo]]), rank = down ? most - x : x - least;   \
+            for (hi = lo + 1; hi < n; ++hi) {                                                     \
+                const uint64_t y = tr_rank_##S(key[order[hi]]);                                   \
+                if ((down ? most - y : y - least) >> left_out != rank >> left_out) break;         \
+            }                                                                                     \
+            if (hi > lo + 1) tr_sort_merging_##S(key, order + lo, spare, hi - lo, down);          \
+        }                                                                                         \
     }
 
 TR_SORT(u8, uint8_t, 0)

@@ -13,9 +13,9 @@ from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
 
-FEW, FEW_WIDE, SEVERAL = 256, 32, 2048
-"""Elements of a row that are in order as quickly as the first of them are found; those of 64 bits,
-which may have to be merged; and those of a row of which a large part is asked for."""
+FEW, SEVERAL = 256, 2048
+"""Elements of a row that are in order as quickly as the first of them are found; of one of which a
+large part is asked for."""
 PART = 64
 """The library is quick where no more than such a part of a row is asked for."""
 
@@ -66,18 +66,16 @@ def topk(
         raise NotLowered("no elements")
     places_are_unseen(c)
     is_line = c.graph.device == "cpu" and len(self.sizes) > 0
-    if is_line and not _is_short(self.sizes[dim], as_expr(k), self.dtype):
+    if is_line and not _is_short(self.sizes[dim], as_expr(k)):
         raise NotLowered("a long row is not put in order for the first few of it")
     found = _in_order(c, self, dim, largest)
     return tuple([_first(c, one) for one in found])
 
 
-def _is_short(row: Expr, wanted: Expr, dtype: DType) -> bool:
+def _is_short(row: Expr, wanted: Expr) -> bool:
     """Whether a whole row is in order before the library has found as much of it as is wanted."""
     n, k = row.value, wanted.value
-    if n is None or dtype.bits > 32:
-        return n is not None and n <= FEW_WIDE
-    return n <= FEW or (k is not None and k * PART > n and n <= SEVERAL)
+    return n is not None and (n <= FEW or (k is not None and k * PART > n and n <= SEVERAL))
 
 
 def _first(c: Node, x: Realised) -> Tensor:
