@@ -58,6 +58,11 @@ def sorted_out(x: Any, w: Any) -> Any:
     return values + 1, at
 
 
+def most_frequent(x: Any, w: Any) -> Any:
+    values, at = (x @ w).round().mode(1)
+    return values + 1, at
+
+
 def changed(x: Any, w: Any) -> Any:
     x.mul_(2).add_(w @ x)
     return x.sum(0)
@@ -67,7 +72,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "chain": (chain, ()),
     "several": (several, ()),
     "dropped": (dropped, ("aten.native_dropout.default",)),
-    "sorted_out": (sorted_out, ("aten.topk.default",)),
+    "sorted_out": (sorted_out, ()),
+    "most_frequent": (most_frequent, ("aten.mode.default",)),
     "changed": (changed, ()),
 }
 
@@ -381,10 +387,10 @@ def test_the_report_says_what_goes_back_to_python() -> None:
     import treadle
 
     x, w = torch.randn(8, 8), torch.randn(8, 8)
-    (graph,) = treadle.explain(sorted_out, x, w).graphs
+    (graph,) = treadle.explain(most_frequent, x, w).graphs
     assert graph.host.host == "c"
     ((operator, why, count),) = graph.host.back
-    assert (operator, count) == ("aten.topk.default", 1)
+    assert (operator, count) == ("aten.mode.default", 1)
     assert "no function" in why
     assert "go from the host in C back to Python" in repr(graph)
     (graph,) = treadle.explain(chain, x, w, options={"host": "python"}).graphs

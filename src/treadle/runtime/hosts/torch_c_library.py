@@ -25,20 +25,12 @@ WRITING: Mapping[Any, str] = {
     aten.baddbmm.default: "aoti_torch_cpu_baddbmm_out",
 }
 """Operators whose function writes where it is told: the result is its first argument."""
-MAKING: Mapping[Any, str] = {
-    aten.convolution.default: "aoti_torch_cpu_convolution",
-    aten.convolution_backward.default: "aoti_torch_cpu_convolution_backward",
-    aten._scaled_dot_product_flash_attention_for_cpu.default: ATTENTION,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: f"{ATTENTION}_backward",
+MAKING_ON_CPU: Mapping[Any, str] = {
     aten.grid_sampler_2d_backward.default: "aoti_torch_cpu_grid_sampler_2d_backward",
     aten.grid_sampler_3d.default: "aoti_torch_cpu_grid_sampler_3d",
     aten.grid_sampler_3d_backward.default: "aoti_torch_cpu_grid_sampler_3d_backward",
     aten._cdist_forward.default: "aoti_torch_cpu__cdist_forward",
     aten._cdist_backward.default: "aoti_torch_cpu__cdist_backward",
-}
-"""Operators whose function makes its results, in memory of their own that nobody else sees."""
-MAKING_IN_PACKAGES: Mapping[Any, str] = {
-    **MAKING,
     aten.topk.default: "aoti_torch_cpu_topk",
     aten.sort.default: "aoti_torch_cpu_sort",
     aten.median.default: "aoti_torch_cpu_median",
@@ -46,7 +38,16 @@ MAKING_IN_PACKAGES: Mapping[Any, str] = {
     aten.max_pool3d_with_indices.default: "aoti_torch_cpu_max_pool3d_with_indices",
     aten.adaptive_max_pool2d.default: "aoti_torch_cpu_adaptive_max_pool2d",
 }
-"""With those that Python may as well be asked for, where there is one."""
+"""Those below that are asked for from C on a CPU only: elsewhere nobody tried what they do while
+launches are recorded."""
+MAKING: Mapping[Any, str] = {
+    aten.convolution.default: "aoti_torch_cpu_convolution",
+    aten.convolution_backward.default: "aoti_torch_cpu_convolution_backward",
+    aten._scaled_dot_product_flash_attention_for_cpu.default: ATTENTION,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: f"{ATTENTION}_backward",
+    **MAKING_ON_CPU,
+}
+"""Operators whose function makes its results, in memory of their own that nobody else sees."""
 
 
 @lru_cache(maxsize=1)
@@ -79,12 +80,10 @@ def type_code(element: torch.dtype) -> int | None:
     return None if address is None else int(ctypes.CFUNCTYPE(ctypes.c_int32)(address)())
 
 
-def function_for(
-    operator: Any, making: Mapping[Any, str] = MAKING, kind: str = "cpu"
-) -> str | None:
+def function_for(operator: Any, kind: str = "cpu") -> str | None:
     """The function of the interface that does what an operator does on a kind of device."""
-    name = WRITING.get(operator) or making.get(operator)
-    if name is None:
+    name = WRITING.get(operator) or MAKING.get(operator)
+    if name is None or (kind != "cpu" and operator in MAKING_ON_CPU):
         return None
     own = name.replace("aoti_torch_cpu_", f"aoti_torch_{kind}_")
     return own if address_of(own) is not None else None

@@ -13,7 +13,7 @@ from treadle.core.errors import UsageError
 from treadle.index import Expr, Symbol, hint
 from treadle.ir.program import Call, Ref
 from treadle.ir.types import Layout
-from treadle.runtime.hosts.torch_c_library import MAKING_IN_PACKAGES, function_for
+from treadle.runtime.hosts.torch_c_library import MAKING, function_for
 from treadle.runtime.hosts.torch_c_translate import NotInC, Translation
 from treadle.runtime.launch_plan import CallStep, LaunchPlan
 from treadle.runtime.launch_shape import LaunchShape
@@ -45,7 +45,7 @@ def _refuse(writer: _SizedCalls, place_of: Callable[[str], str]) -> None:
         op = writer.shape.program.op_by_name[step.operation]
         call = writer.signature.calls.get(step.operation)
         assert isinstance(op, Call), f"'{op.name}' is no call"
-        if call is None or function_for(call.function, writer.making) is None or op.mutates:
+        if call is None or function_for(call.function) is None or op.mutates:
             found.setdefault((step.target, place_of(op.name)), "the C interface of torch lacks it")
     if found:
         raise refusal([(target, place, why) for (target, place), why in found.items()])
@@ -64,7 +64,6 @@ class _SizedCalls(Translation):
     """Writes calls for all sizes at once: numbers are expressions in the package's table."""
 
     most_functions = MOST_FUNCTIONS
-    making = MAKING_IN_PACKAGES
 
     def __init__(self, shape: LaunchShape, plan: LaunchPlan, signature: Signature) -> None:
         layouts: Any = {b.name: b.layout for b in shape.program.buffers}
@@ -78,7 +77,7 @@ class _SizedCalls(Translation):
         for step in self.shape.steps:
             if isinstance(step, CallStep):
                 call = self.signature.calls.get(step.operation)
-                if call is not None and call.function in self.making:
+                if call is not None and call.function in MAKING:
                     found.update(step.writes)
         return found & self.memory.lives.keys()
 

@@ -104,7 +104,6 @@ class Translation:
     """One plan on its way to C."""
 
     most_functions = MOST_FUNCTIONS
-    making = MAKING
 
     def __init__(
         self,
@@ -298,7 +297,7 @@ class Translation:
             return self._call_back(k, step, call, str(e))
 
     def _library_call(self, k: int, op: Call, call: LibraryCall) -> Instruction:
-        function = function_for(call.function, self.making, self.kind)
+        function = function_for(call.function, self.kind)
         if function is None or op.mutates:
             raise NotInC(f"the C interface has no function for '{op.target}'")
         if function not in self.functions and len(self.functions) == self.most_functions:
@@ -336,7 +335,7 @@ class Translation:
         return CallBack(tuple(views), tuple(made), k)
 
     def _made(self, call: LibraryCall, op: Call) -> Iterator[AdoptedTensor | None]:
-        assert call.function in self.making, "a function that writes gives nothing"
+        assert call.function in MAKING, "a function that writes gives nothing"
         names = dict(zip([position for position, _, _ in call.results], op.writes, strict=True))
         function: Any = call.function
         for position in range(len(function._schema.returns)):

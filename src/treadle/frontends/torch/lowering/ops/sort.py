@@ -14,7 +14,7 @@ from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
 
 FEW, SEVERAL = 256, 2048
-"""Elements of a row that are in order as quickly as the first of them are found; of a row of which a
+"""Elements of a row that are in order as quickly as the first of them are found; of one of which a
 large part is asked for."""
 PART = 64
 """The library is quick where no more than such a part of a row is asked for."""
