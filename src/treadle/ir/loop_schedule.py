@@ -182,8 +182,14 @@ class LoopPlan:
 
     @property
     def first_inner(self) -> int:
-        """The number of outer loops."""
-        inner = (k for k, a in enumerate(self.axes) if a.reduces or a.part is AxisPart.WITHIN)
+        """The number of outer loops.
+
+        Rows that vectors walk whole are nobody's lanes: a block of them is one row after the other.
+        """
+        last = self.vector
+        is_row = last is not None and last.reduces and last.part is AxisPart.WHOLE
+        lanes = () if is_row else [a for a in self.axes if a.part is AxisPart.WITHIN]
+        inner = (k for k, a in enumerate(self.axes) if a.reduces or a in lanes)
         return next(inner, len(self.axes))
 
     @property

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from treadle.core.verdict import Verdict, no, yes
-from treadle.index import Expr, Symbol, coefficient, hint
+from treadle.index import Expr, Symbol, as_expr, coefficient, hint
 from treadle.ir.body import Body
 from treadle.ir.loop_schedule import (
     AxisKind,
@@ -34,6 +34,7 @@ from treadle.ir.loop_schedule import (
 from treadle.ir.ops import OPS
 from treadle.ir.products import MatrixProduct
 from treadle.ir.program import Nest, Program
+from treadle.ir.types import DType
 from treadle.kernel.choose_product import product_in, product_steps
 from treadle.kernel.narrow_rows import ALL_NARROW, NARROW_BLOCK, narrow_rows
 from treadle.kernel.stages import LONGEST_ROW, POSITIONS, Nests, plan_nests
@@ -52,6 +53,8 @@ LANES = 1024
 """Columns that are walked side by side: a few of their sums fit into the first cache."""
 TILE = 16
 """Elements of a tile along its memory: a line of cache."""
+LONGEST_TURNED = 512
+"""Elements of rows of which a tile fits into the first cache."""
 TILE_LENGTH = 64
 """Elements of a tile along the loop for vectors."""
 TILE_BYTES, FEWEST_TILES = 4, 8
@@ -301,8 +304,13 @@ class _Choice:
         names = [*[x.name for x in others], v.name]
         narrow = narrow_rows(self.body, self.program, self.accesses, v)
         flush = self._flush_rows(v) if reduce else None
-        yield from self._keeps({*narrow, *self._strided(v)})
         size = self._row_block(v, flush == f"{v.name}'", bool(narrow))
+        u, turned = self._turned_rows(v) if not size and flush is None else (None, [])
+        yield from self._keeps({*narrow, *self._strided(v)} - {*turned})
+        if u is not None:
+            names = [x.name for x in others if x is not u] + [u.name, f"{u.name}'", v.name]
+            yield Split(u.name, TILE)
+            yield from map(StageLoad, turned)
         if size:
             yield Split(v.name, size)
             names.append(f"{v.name}'")
@@ -311,6 +319,24 @@ class _Choice:
         if flush is not None:
             yield Flush(flush.removesuffix("'"))
         yield Bind(names[-1], Binding.VECTOR)
+
+    def _turned_rows(self, v: Symbol) -> tuple[Symbol | None, list[int]]:
+        """Loads of which 16 rows at a time are turned, and along which loop memory lies there."""
+        n = self.extents[v].value
+        if len(self.stages.passes) < 2 or list(self.body.reduce.vars) != [v]:
+            return None, []
+        if n is None or n % TILE or n > LONGEST_TURNED:
+            return None, []
+        forced = {s.number for s in self.stages.steps if s.kept}
+        strided, f32 = {*self._strided(v)} - forced, DType.F32
+        plain = [a for a in self.accesses if self.program.by_name[a.buffer].dtype is f32]
+        for u in reversed(self.body.domain.vars):
+            extent = self.extents[u].value
+            lie_so = {a.number for a in plain if coefficient(a.index, u) == as_expr(1)}
+            found = set(self._staged(v, u)) & strided & lie_so
+            if found and extent is not None and extent % TILE == 0:
+                return u, sorted(found)
+        return None, []
 
     def _row_block(self, v: Symbol, flushes: bool, is_narrow: bool) -> int:
         """The elements of a block along rows; 0 if they are walked whole."""

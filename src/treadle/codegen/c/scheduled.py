@@ -36,6 +36,7 @@ from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
 from treadle.codegen.c.pass_writer import Acting, PassWriter, ProductPassWriter
 from treadle.codegen.c.products import ProductTiles
 from treadle.codegen.c.reduce import Request
+from treadle.codegen.c.row_tiles import RowTiles
 from treadle.codegen.c.scan import carried_type, scan_step
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import ALIGNED, STORED, converted, held
@@ -98,6 +99,7 @@ class ScheduledWriter(BodyWriter):
         self._scans = has_scan(nest.body) and self.program.numerics.reassociation
         """Whether values are combined from one point to the next, in any order of brackets."""
         self.tiles = Tiles(self)
+        self.row_tiles = RowTiles(self)
         self.product = self._product_tiles()
         frame.helpers.add("fast")
 
@@ -234,6 +236,8 @@ class ScheduledWriter(BodyWriter):
             self.emit_fixed(first, self.plan.outer[k:], only_before=True)
             if self.product is not None:
                 self.product.pack(self.plan.outer[k:])
+            if k == len(self.plan.outer) - 1:
+                self.row_tiles.fill(self.nests.steps)
             self.open_axis(a)
 
     def emit_fixed(
@@ -499,11 +503,14 @@ class ScheduledWriter(BodyWriter):
         self.define(step.number, [result])
 
     def _unkept(self, step: Step) -> None:
-        staged = self.tiles.element(step) if step.op == "load" else None
+        staged = self._staged_element(step) if step.op == "load" else None
         if staged is not None:
             self.define(step.number, [staged])
         elif not self.tiles.takes(step):
             self.statement(step.stmt, step.number)
+
+    def _staged_element(self, step: Step) -> str | None:
+        return self.row_tiles.element(step) or self.tiles.element(step)
 
     def finish(self, acting: Acting, names: Names) -> None:
         """Name what a reduction gives, where its states are at hand."""

@@ -429,20 +429,31 @@ TR_LATER(tr_w_later_4, tr_w, 8, 8, 8, 8, 0, 1, 2, 3)
     }
 TR_W_SCAN_OF_DOUBLES(tr_w_scan_sum, TR_PLUS, -0.0)
 TR_W_SCAN_OF_DOUBLES(tr_w_scan_product, TR_TIMES, 1.0)
-#define TR_W_SCAN_OF_FLOATS(name, two, start) \
-    TR_INSIDE tr_w name(double *state, tr_w x) \
+#define TR_W_SCAN_STEPS(name, two, start) \
+    TR_INSIDE tr_w name(tr_w state, tr_w x) \
     { \
         const tr_w none = tr_w_all(start); \
         x = two(tr_w_later_1(x, none), x); \
         x = two(tr_w_later_2(x, none), x); \
         x = two(tr_w_later_4(x, none), x); \
         if (TR_W == 16) x = two(tr_w_later_8(x, none), x); \
-        x = two(tr_w_all((float)*state), x); \
+        return two(state, x); \
+    }
+/* Of two equal numbers machines take the second one, as they do where one is a NaN: that the first
+   may be is looked at once. */
+#define TR_W_SCAN_OF_FLOATS(name, two, quick, start) \
+    TR_W_SCAN_STEPS(name##_any, two, start) \
+    TR_W_SCAN_STEPS(name##_quick, quick, start) \
+    TR_INSIDE tr_w name(double *state, tr_w x) \
+    { \
+        const tr_w s = tr_w_all((float)*state); \
+        const int has_nan = tr_w_any((tr_wi)(x != x)) || *state != *state; \
+        x = __builtin_expect(has_nan, 0) ? name##_any(s, x) : name##_quick(s, x); \
         *state = x[TR_W - 1]; \
         return x; \
     }
-TR_W_SCAN_OF_FLOATS(tr_w_scan_most, tr_w_maximum, -INFINITY)
-TR_W_SCAN_OF_FLOATS(tr_w_scan_least, tr_w_minimum, INFINITY)
+TR_W_SCAN_OF_FLOATS(tr_w_scan_most, tr_w_maximum, tr_w_larger, -INFINITY)
+TR_W_SCAN_OF_FLOATS(tr_w_scan_least, tr_w_minimum, tr_w_smaller, INFINITY)
 
 /* p[0], p[-1], p[-2], ... */
 TR_INSIDE tr_w tr_w_load_back(const float *p)

@@ -17,6 +17,7 @@ from treadle.index import hint
 from treadle.ir.change import alone
 from treadle.ir.effects import effects
 from treadle.ir.picked_sums import with_picked_sums
+from treadle.ir.plain_scans import with_plain_scans
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
 from treadle.kernel.choose_cpu import takes_long
@@ -171,12 +172,12 @@ class _Scheduling:
         return found
 
     def _picked(self, nest: Nest) -> Nest:
-        """The nest without sums that have one term, or that go over a single step."""
+        """The nest without sums of one term or a single step, and positions nobody asks for."""
         if not self.program.numerics.reassociation:
             return nest
         body = with_picked_sums(nest.body, self._known(nest).by_name)
         if not self._is_for_triton(nest):
-            body = without_single_steps(body, self._known(nest).by_name)
+            body = with_plain_scans(without_single_steps(body, self._known(nest).by_name))
         self.changed = self.changed or body is not nest.body
         return nest if body is nest.body else replace(nest, body=body)
 
