@@ -284,3 +284,52 @@ def test_large_products_of_f16_and_machines_that_know_them_are_the_librarys(
     assert calls(product, x, w) == set()
     monkeypatch.setattr(ops_products, "MOST_WIDENED", 64 * 48 + 48 * 40 - 1)
     assert calls(product, x, w) == {"aten.mm.default"}
+
+
+LAYERS = {
+    "plain": (lambda x, w, b: torch.nn.functional.linear(x, w), ()),
+    "with a bias": (lambda x, w, b: torch.nn.functional.linear(x, w, b), ()),
+    "and what follows": (lambda x, w, b: torch.relu(torch.nn.functional.linear(x, w, b)) + 1, ()),
+    "of many": (lambda x, w, b: x @ w.mT + b, (3,)),
+    "made on the way": (lambda x, w, b: (x * 2) @ w.mT, ()),
+    "one in four": (lambda x, w, b: x[..., 1:, :] @ w[..., 1:, :].mT, ()),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "m, n, k", [(4, 9, 5), (15, 33, 64), (33, 130, 577), (64, 70, 16), (17, 17, 1)]
+)
+def test_layers_of_f16_of_any_size_are_not_put_into_memory_as_f32(
+    name: str, m: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "multiplies_f16", lambda: False)
+    monkeypatch.setattr(ops_products, "MOST_WIDENED", 1 << 16)
+    torch.manual_seed(m + n + k)
+    function, others = LAYERS[name]
+    x, w = torch.randn(*others, m + 1, k).half(), torch.randn(*others, n, k).half()
+    b = torch.randn(n).half()
+    fast = compiled(function)
+    with torch.no_grad():
+        if k > ops_products.LEAST_TERMS:
+            assert calls(function, x, w, b) == set()
+        wanted = function(x.double(), w.double(), b.double())
+        for _ in range(2):
+            found = fast(x, w, b)
+            assert found.dtype is torch.float16
+            torch.testing.assert_close(found.double(), wanted, rtol=3e-3, atol=3e-3 * k**0.5)
+
+
+def test_layers_of_f16_have_the_same_bits_on_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compat, "multiplies_f16", lambda: False)
+    x, w = torch.randn(40, 512).half(), torch.randn(700, 512).half()
+    fast, found, before = compiled(torch.nn.functional.linear), [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(fast(x, w))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, found[0]) for one in found)

@@ -56,12 +56,14 @@ def product_of(body: Body) -> MatrixProduct | None:
     rows, columns = body.domain.vars[-2:]
     along = body.reduce.vars[0]
     made = {at.number: at for at in body.walk() if at.number is not None}
-    loads = [made[n] for n in total.stmt.args]
+    casts = [made[n] for n in total.stmt.args if made[n].stmt.op == "cast"]
+    numbers = [made[n].stmt.args[0] if made[n] in casts else n for n in total.stmt.args]
+    loads = [made[n] for n in numbers]
     if any(at.stmt.op != "load" or at.depth for at in loads) or loads[0] is loads[1]:
         return None
-    if _varies_otherwise(body, along, {id(at.stmt) for at in loads}):
+    if _varies_otherwise(body, along, {id(at.stmt) for at in (*loads, *casts)}):
         return None
-    pairs = list(zip(total.stmt.args, [at.stmt for at in loads], strict=True))
+    pairs = list(zip(numbers, [at.stmt for at in loads], strict=True))
     for one, other in (pairs, pairs[::-1]):
         first = _factor(*one, rows, columns, along)
         second = _factor(*other, columns, rows, along)

@@ -38,18 +38,22 @@ ROWS, COLUMNS = 32, 32
 """A tile of the result where vectors go along columns: it lies in the first cache."""
 TURNED_COLUMNS = 16
 """Columns of a tile where vectors go along rows."""
+FACTORS = frozenset({DType.F32, DType.F16})
+"""What factors may be; f16 where both are brought together before they are multiplied."""
 ACROSS = (32, 16)
 """Rows of such a tile, as many as there are."""
 
 
 def product_in(nest: Nest, program: Program) -> MatrixProduct | None:
-    """The product of f32 that a nest computes in tiles; None if it is none, or may not be."""
+    """The product, summed up in f32, that a nest computes in tiles; None if there is none."""
     product = product_of(nest.body)
     if product is None:
         return None
     types = infer_types(nest.body, program.by_name)
-    numbers = (product.number, product.first.number, product.second.number)
-    if any(types[n] is not DType.F32 for n in numbers):
+    factors = {types[f.number] for f in product.factors}
+    if types[product.number] is not DType.F32 or len(factors) > 1 or not factors <= FACTORS:
+        return None
+    if DType.F16 in factors and not _goes_across(nest.body, product):
         return None
     loops = (product.rows, product.columns)
     return product if all(may_be_vector(nest, program, v) for v in loops) else None
@@ -59,9 +63,9 @@ def product_steps(body: Body, product: MatrixProduct, block: int | None) -> Iter
     """The steps; sums of more than `block` terms flow on, None says that they need not."""
     rows, columns, along = product.rows.name, product.columns.name, product.along.name
     extents = dict(body.space.items())
-    high, broad = hint(extents[product.rows]), hint(extents[product.columns])
+    high = hint(extents[product.rows])
     staged, order, tile = None, [columns, rows], (_rows_of(high), COLUMNS)
-    if product.second.own.value != 1 and high <= broad:
+    if _goes_across(body, product):
         staged, tile = product.first.number, (ACROSS[high <= ACROSS[1]], TURNED_COLUMNS)
     elif product.second.own.value != 1:
         staged, order = product.second.number, [rows, columns]
@@ -80,6 +84,13 @@ def product_steps(body: Body, product: MatrixProduct, block: int | None) -> Iter
         yield StageLoad(staged)
     yield Bind(f"{rows}'", Binding.UNROLL)
     yield Bind(f"{columns}'", Binding.VECTOR)
+
+
+def _goes_across(body: Body, product: MatrixProduct) -> bool:
+    """Whether the first factor is put into panels, and vectors go along its rows."""
+    extents = dict(body.space.items())
+    high, broad = hint(extents[product.rows]), hint(extents[product.columns])
+    return product.second.own.value != 1 and high <= broad
 
 
 def _rows_of(high: int) -> int:
@@ -104,6 +115,9 @@ def may_be_unrolled(nest: Nest, program: Program, plan: LoopPlan) -> Verdict:
     across = plan.staged == {product.first.number}
     if not plan.staged <= own or len(plan.staged) > 1:
         return no("KER007", nest=nest.name, reason="one factor is staged at most")
+    is_narrow = infer_types(nest.body, program.by_name)[product.first.number] is DType.F16
+    if is_narrow and not across:
+        return no("KER007", nest=nest.name, reason="a first factor of f16 that is not staged")
     if not plan.staged and product.second.own.value != 1:
         return no("KER007", nest=nest.name, reason="the second factor does not lie along columns")
     if across and (sizes[0] not in ACROSS or sizes[1] != TURNED_COLUMNS):

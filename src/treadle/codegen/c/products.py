@@ -20,6 +20,7 @@ from treadle.codegen.c.types import ALIGNED
 from treadle.index import Expr, Symbol
 from treadle.ir.loop_schedule import Axis
 from treadle.ir.products import Factor, MatrixProduct
+from treadle.ir.types import DType
 
 if TYPE_CHECKING:
     from treadle.codegen.c.scheduled import ScheduledWriter
@@ -44,6 +45,11 @@ class ProductTiles:
         self.panels = ""
         self.is_along = self.is_across and self._lies_along()
         w.frame.helpers |= {"turn", "product"}
+        self.kind = ""
+        """The end of the names of what works on factors of other types than f32."""
+        if w.type_of(product.first.number) is DType.F16:
+            self.kind = "_f16"
+            w.frame.helpers |= {"halves", "product_halves"}
 
     @property
     def loops(self) -> tuple[Symbol, Symbol]:
@@ -56,7 +62,10 @@ class ProductTiles:
         rows, terms = extents[self.product.rows].value, extents[self.product.along].value
         is_few = rows is not None and rows <= LEAST_LANES
         is_long = terms is not None and terms >= LEAST_TERMS
-        return is_few and is_long and all(f.along.value == 1 for f in self.product.factors)
+        is_wide = self.w.type_of(self.product.first.number) is DType.F32
+        return (
+            is_few and is_long and is_wide and all(f.along.value == 1 for f in self.product.factors)
+        )
 
     def _lanes(self) -> str:
         """How many elements stand side by side in a panel."""
@@ -83,7 +92,7 @@ class ProductTiles:
         steps = [w.index.write(e) for e in (factor.own, factor.along)]
         pointer = w.frame.pointer(factor.stmt.buffer)
         w.loops.innermost.add(
-            f"tr_panels({self.panels}, {self._lanes()}, {pointer} + {start},"
+            f"tr_panels{self.kind}({self.panels}, {self._lanes()}, {pointer} + {start},"
             f" {count}, {steps[0]}, {n}, {steps[1]});"
         )
 
@@ -117,7 +126,7 @@ class ProductTiles:
             lanes = self._lanes()
             panel = f"{self.panels} + {row} * {total} + {start} * {lanes}"
             given = [lanes, broad, n, right, across, along, panel, into]
-            return f"tr_product_across({', '.join(given)});"
+            return f"tr_product_across{self.kind}({', '.join(given)});"
         first = product.first
         left = f"{w.frame.pointer(first.stmt.buffer)} + "
         left += self._place(first.stmt.address, row, column, start)

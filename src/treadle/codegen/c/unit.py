@@ -87,6 +87,7 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
         names = [name.removeprefix(VECTOR) for name in wanted]
         texts.append(_header("vectors"))
         texts += [_header("halves")] if "halves" in helpers else []
+        texts += [_header("product_halves")] if "product_halves" in helpers else []
         exact = [name for name in names if name.removeprefix(F64) in REMAINDERS]
         names = [name for name in names if name not in exact]
         theirs = [name for name in names if name in LIBRARY or name.startswith(F64)]

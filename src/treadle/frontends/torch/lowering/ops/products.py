@@ -49,6 +49,8 @@ TILE = 32
 """Columns of a tile: threads share a product by them."""
 MOST_WIDENED = 1 << 22
 """Elements of factors that are made f32 for a product: 16 MiB."""
+LEAST_ROWS_OF_HALVES = 4
+"""Rows from which on the library, which makes every element of f16 a float anew, is slower."""
 MOST_ROWS_OF_8 = 32
 """With vectors of 8 floats tiles are small: the library catches up with so many rows."""
 FEW_ROWS = 32
@@ -103,14 +105,35 @@ def _of_halves(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
     check_machine(c)
     if compat.multiplies_f16():
         raise NotLowered("the library multiplies f16 by instructions of this processor")
-    if math.prod(hint(n) for n in x.sizes) + math.prod(hint(n) for n in w.sizes) > MOST_WIDENED:
-        raise NotLowered("large matrices of f16 are not made f32")
     if hint(w.sizes[-1]) < LEAST_COLUMNS or hint(x.sizes[-1]) < LEAST_TERMS:
         raise NotLowered("the library multiplies matrices of few rows or columns")
+
+    def rounded(k: LoopWriter, at: Index, v: Value) -> Value:
+        return converted(follow(k, at, v), c.dtype)
+
+    elements = math.prod(hint(n) for n in x.sizes) + math.prod(hint(n) for n in w.sizes)
+    if _lie_along(x, w):
+        left, right = c.realise(x), c.realise(w)
+        multiply(c, left, right, target := in_memory(c.buffer()), rounded, DType.F32)
+        return target
+    if elements > MOST_WIDENED:
+        raise NotLowered("large matrices of f16 are not made f32")
     left, right = _widened(c, x), _widened(c, w)
-    target = in_memory(c.buffer())
-    multiply(c, left, right, target, lambda k, at, v: converted(follow(k, at, v), c.dtype))
+    multiply(c, left, right, target := in_memory(c.buffer()), rounded)
     return target
+
+
+def _lie_along(x: Tensor, w: Tensor) -> bool:
+    """Whether both factors lie along the terms, as those of a layer do, and the first is smaller.
+
+    Such ones become f32 piece by piece, where they are brought together: panels hold the first one.
+    """
+    if isinstance(x, Realised) and x.layout.strides[-1].value != 1:
+        return False
+    if not isinstance(w, Realised) or w.layout.strides[-2].value != 1:
+        return False
+    few, many, terms = (hint(n) for n in (x.sizes[-2], w.sizes[-1], x.sizes[-1]))
+    return LEAST_ROWS_OF_HALVES <= few <= many and few * terms <= MOST_WIDENED
 
 
 def _widened(c: Node, x: Tensor) -> Realised:
@@ -162,11 +185,22 @@ def _least_rows(x: Tensor, w: Tensor) -> int:
     return LEAST_ROWS_ALONG if is_ours else LEAST_ROWS
 
 
-def multiply(c: Node, x: Realised, w: Realised, target: Realised, follow: Follow) -> None:
-    """Append the loop of a product of two matrices, or of many, with what follows at each point."""
+def multiply(
+    c: Node,
+    x: Realised,
+    w: Realised,
+    target: Realised,
+    follow: Follow,
+    wide: DType | None = None,
+) -> None:
+    """Append the loop of a product of two matrices, or of many, with what follows at each point.
+
+    Factors of another type than is multiplied are made `wide` where they are loaded.
+    """
     with c.loop(target.sizes, [x.sizes[-1]]) as k:
         (*others, i, j), (r,) = k.at, k.along
-        total = k.dot(x.load(k, (*others, i, r)), w.load(k, (*others, r, j)))
+        pair = [x.load(k, (*others, i, r)), w.load(k, (*others, r, j))]
+        total = k.dot(*[v if wide is None else v.to(wide) for v in pair])
         at = (*others, i, j)
         k.store_at(target.buffer, target.layout.index(at), follow(k, at, total))
 
