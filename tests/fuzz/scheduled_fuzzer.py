@@ -58,6 +58,7 @@ from test_scheduled_c import SORTED_MOVES, TORCH, asks_for_a_position, scheduled
 from wide_programs import wide_programs
 
 from treadle.codegen.c.fast_ops import F64, FAST, LIBRARY, LIBRARY_F64, VECTOR
+from treadle.codegen.c.remainders import REMAINDERS
 from treadle.codegen.c.unit import ENTRY, FAST_FLAGS, USE_THREADS, prelude
 from treadle.core.options import Options
 from treadle.core.toolchain import LoadedLibrary, load_shared
@@ -77,8 +78,10 @@ FULL = {
     "fast",
     "halves",
     "whole",
-    *[f"{VECTOR}{f}" for f in (*FAST, *LIBRARY) if f != "rsqrt"],
-    *[f"{VECTOR}{F64}{f}" for f in LIBRARY_F64],
+    "stream",
+    "product_halves",
+    *[f"{VECTOR}{f}" for f in (*FAST, *LIBRARY, *REMAINDERS) if f != "rsqrt"],
+    *[f"{VECTOR}{F64}{f}" for f in (*LIBRARY_F64, *REMAINDERS)],
 }
 BATCH = 150
 

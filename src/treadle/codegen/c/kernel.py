@@ -15,6 +15,7 @@ from treadle.codegen.c.body import BodyWriter, Frame
 from treadle.codegen.c.index import IndexWriter
 from treadle.codegen.c.scheduled import ScheduledWriter
 from treadle.codegen.c.sites import Sites
+from treadle.codegen.c.streams import STREAM
 from treadle.codegen.c.types import STORED
 from treadle.codegen.host import KernelPlan, KernelSource
 from treadle.codegen.names import Names
@@ -97,6 +98,8 @@ def _function(
         block.add(f"{kind} *{name} = NULL;")
     block.add("int status = 0;" if frame.can_fail else "(void)error;")
     block.parts.append(inner)
+    if STREAM in frame.helpers:
+        block.add("TR_ARRIVED;")
     if frame.can_fail:
         block.add("done:")
         block.add(*[f"free({name});" for name, _, _ in frame.scratch])

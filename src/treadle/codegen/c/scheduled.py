@@ -38,10 +38,12 @@ from treadle.codegen.c.products import ProductTiles
 from treadle.codegen.c.reduce import Request
 from treadle.codegen.c.row_tiles import RowTiles
 from treadle.codegen.c.scan import carried_type, scan_step
+from treadle.codegen.c.streams import STREAM, streamed_bytes
 from treadle.codegen.c.tiles import Tiles
 from treadle.codegen.c.types import ALIGNED, STORED, converted, held
 from treadle.codegen.c.whole_scans import write_scan
 from treadle.codegen.c.whole_vectors import (
+    GOES_PAST,
     WHOLE,
     VectorLoop,
     clauses,
@@ -207,13 +209,25 @@ class ScheduledWriter(BodyWriter):
         types, numbers = types_within(self.top), numbers_within(self.top)
         for name, pointer in self.frame.buffers.items():
             types[pointer] = STORED[self.program.by_name[name].dtype]
+        streamed = self._streamed() if self._on_vectors else frozenset()
         for loop in self._on_vectors:
-            if hold_lanes(loop, types) or write_whole(loop, types, numbers):
+            if hold_lanes(loop, types) or write_whole(loop, types, numbers, streamed):
                 self.frame.helpers.add(WHOLE)
         for loop in self._one_by_one:
             if write_scan(loop, types, numbers):
                 self.frame.helpers.add(WHOLE)
         self._convert_halves()
+
+    def _streamed(self) -> frozenset[str]:
+        """Pointers to what is stored past the caches if the nest touches more than these hold."""
+        if self.plan.vector is None or self.product is not None:
+            return frozenset()
+        total, buffers = streamed_bytes(self.body, self.program, self.plan.vector.loop)
+        if not buffers:
+            return frozenset()
+        self.frame.helpers.add(STREAM)
+        self.setup.add(f"const int {GOES_PAST} = tr_goes_past({total});")
+        return frozenset(self.frame.pointer(name) for name in buffers)
 
     def _convert_halves(self) -> None:
         """Let the machine's own instructions convert f16, where loops run on vectors."""

@@ -105,6 +105,7 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
         texts += [f"TR_{name.removeprefix(F64).upper()}_F64" for name in made]
         texts += remainders(exact, _header("remainders"))
         texts += [_header("whole")] if "whole" in helpers else []
+    texts += [_header("stream")] if "stream" in helpers else []
     return "\n".join(texts)
 
 

@@ -83,6 +83,8 @@ TWO = {
     "|": "{0} | {1}",
 }
 """Two vectors of parts as one."""
+GOES_PAST = "goes_past"
+"""What says in C whether stores go past the caches."""
 NO_ROWS = OwnRows()
 ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
 
@@ -130,11 +132,15 @@ def _says_condition(line: str, types: Mapping[str, str]) -> bool:
 
 
 def write_whole(
-    loop: VectorLoop, types: Mapping[str, str], numbers: Mapping[str, float] | None = None
+    loop: VectorLoop,
+    types: Mapping[str, str],
+    numbers: Mapping[str, float] | None = None,
+    streamed: Collection[str] = (),
 ) -> bool:
     """Write a loop on whole vectors where it stands; whether it can be, and gains by it.
 
-    `numbers` are the values of floats outside of it that are known.
+    `numbers` are the values of floats outside of it that are known; what it stores into `streamed`
+    may go past the caches.
     """
     lines = [*loop.block.head, *loop.block.parts]
     texts = [line for line in lines if isinstance(line, str)]
@@ -146,10 +152,12 @@ def write_whole(
         not loop.reductions
         and not (rows.loaded or rows.stored)
         and not any(map(WORTH.search, texts))
+        and not any(f"{name}[" in text for name in streamed for text in texts)
     ):
         return False
     try:
         written = WholeLoop(loop, types, opening[1], opening[2], numbers=numbers, rows=rows)
+        written.streamed = streamed
         written.read(texts)
     except UnwritableError:
         return False
@@ -176,6 +184,8 @@ class WholeLoop:
         self.rows, self.values.rows = rows, rows.loaded
         self.held = held
         """Arrays whose elements are in vectors that outlast the loop."""
+        self.streamed: Collection[str] = ()
+        """Arrays whose stores may go past the caches."""
         self.exact: dict[str, str] = {}
         """Values that were rounded to f16 -> what they were before."""
         for state, op in loop.reductions.items():
@@ -253,7 +263,7 @@ class WholeLoop:
             raise UnwritableError(state)
         return value
 
-    def _stored(self, to: CElement, op: str, value: CTree) -> str:
+    def _stored(self, to: CElement, op: str, value: CTree) -> str | tuple[str, str]:
         """A store, or what is added to what is there."""
         kind, place = self.values.types.get(to.base), f"{to.base} + {to.text}"
         self.values.has_places |= kind != "uint16_t"
@@ -277,7 +287,10 @@ class WholeLoop:
         if kind != "float":
             raise UnwritableError(to.text)
         before = f"tr_w_load{HERE}({place}) + " if op == "+=" else ""
-        return f"tr_w_store{HERE}({place}, {before}{found.vector});"
+        line = f"tr_w_store{HERE}({place}, {before}{found.vector});"
+        if to.base in self.streamed and op == "=":
+            return f"tr_w_stream({GOES_PAST}, {place}, {found.vector});", line
+        return line
 
     def _encoded(self, place: str, value: CCall) -> str:
         if value.function not in ENCODED:
