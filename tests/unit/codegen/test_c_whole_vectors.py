@@ -747,6 +747,47 @@ def test_limits_keep_nans_and_the_zero_that_they_are(machine: str, n: int) -> No
 # ------------------------------------------------------------------------------- 8 bits
 
 
+ZEROS = """treadle 1
+program p
+inputs x, s
+outputs y, z
+{numerics}
+
+buffer x : bf16[{n}] on cpu
+buffer s : bf16[1] on cpu
+buffer y : bf16[{n}] on cpu
+buffer z : bf16[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast f32 %0
+  %2 = constant 1.0 f32
+  %3 = gt %1, %2
+  %4 = constant -0.0 f32
+  %5 = where %3, %1, %4
+  %6 = cast bf16 %5
+  %7 = load s[0]
+  %8 = cast f32 %7
+  %9 = where %3, %1, %8
+  %10 = cast bf16 %9
+  store y[i] = %6
+  store z[i] = %10
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [16, 45, 1100])
+def test_a_zero_that_all_lanes_share_keeps_its_sign(machine: str, n: int) -> None:
+    x = np.random.default_rng(n).uniform(0.5, 1.5, n).astype(ml_dtypes.bfloat16)
+    for zero in (-0.0, 0.0):
+        s = np.array([zero], x.dtype)
+        found = run(ZEROS.format(n=n, numerics=NUMERICS), machine, x=x, s=s)
+        np.testing.assert_array_equal(np.signbit(found["y"]), x <= 1)
+        np.testing.assert_array_equal(np.signbit(found["z"]), (x <= 1) & np.signbit(s))
+
+
 def test_a_limit_that_is_no_zero_takes_one_instruction() -> None:
     loop, top = loop_of(
         "const float v0 = tr_vector_exp(p0[r0]);",
