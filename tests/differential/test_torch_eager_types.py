@@ -128,6 +128,31 @@ def test_what_eager_has_no_kernel_for_is_refused_and_the_rest_agrees(name: str) 
             torch.testing.assert_close(ours, eager)
 
 
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "power": lambda x: x**1.7,
+    "power of a number": lambda x: 1.7**x,
+    "fmod": lambda x: torch.fmod(x, 0.3),
+    "remainder": lambda x: torch.remainder(x, 0.3),
+    "remainder of a number": lambda x: torch.remainder(3.3, x),
+    "division rounded down": lambda x: torch.floor_divide(x, 0.3),
+    "sum": lambda x: x + 0.3,
+    "product": lambda x: x * 0.3,
+    "quotient": lambda x: x / 0.3,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_beside_narrow_floats_are_rounded_where_eager_rounds_them(
+    name: str, dtype: Any
+) -> None:
+    x = torch.linspace(0.1, 9, 500).to(dtype)
+    ours = torch.compile(NUMBERS[name], backend="treadle")(x)
+    # Functions may be off by an ulp; a number that is not rounded is off by far more somewhere.
+    loose = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 0} if "power" in name else {}
+    torch.testing.assert_close(ours, NUMBERS[name](x), **(loose or {"rtol": 0, "atol": 0}))
+
+
 def test_the_table_speaks_of_lowered_operators_only() -> None:
     assert [name for name in REFUSED if name not in TABLE] == []
 

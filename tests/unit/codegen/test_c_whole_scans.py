@@ -83,6 +83,11 @@ def test_scans_keep_nans_infinities_and_zeros_in_their_places(machine: str, n: i
     for how in ("add", "mul"):
         signs = np.signbit(scanned(machine, how, x[4:5], "f32"))
         np.testing.assert_array_equal(signs, np.signbit(one_by_one(how, x[4:5])), how)
+    for zero in (-0.0, 0.0):
+        x[7, :], x[7, 0] = -1.0, zero
+        for how, one in {"max": x[7:], "min": -x[7:]}.items():
+            signs = np.signbit(scanned(machine, how, one, "f32"))
+            np.testing.assert_array_equal(signs, np.signbit(one[0, 0]), how)
 
 
 @needs_compiler

@@ -491,7 +491,9 @@ NARROW_LINES = (
         ("-v0", "(-v0)"),
         ("tr_maximum_f32(v0, v91)", "tr_w_at_least_nonzero(v0, tr_w_all(v91))"),
         ("v0 < v1 ? v0 : v1", "tr_w_where((tr_wi)(v0 < v1), v0, v1)"),
-        ("v0 * v91", "(v0 * v91)"),  # 2
+        ("v0 * v91", "tr_w_apart((v0 * v91))"),  # 2: not rounded with a sum only
+        ("-fabsf(v0 * v91)", "tr_w_apart((-tr_w_abs((v0 * v91))))"),
+        ("-tr_round_bf16(v0 * v92)", "(-tr_w_round_mild_bf16((v0 * v92)))"),
         ("v0 * v92", "tr_w_round_mild_bf16((v0 * v92))"),  # 3
         ("v0 * v93", "tr_w_round_mild_bf16((v0 * v93))"),  # 1/2: a subnormal loses its last bit
         ("v0 + v1", "tr_w_round_mild_bf16((v0 + v1))"),
@@ -567,7 +569,7 @@ def test_should_not_move_lanes_where_other_things_have_places(line: str) -> None
 MILD = """treadle 1
 program p
 inputs x, y
-outputs s, d, q, t
+outputs s, d, q, t, u
 {numerics}
 
 buffer x : bf16[{n}] on cpu
@@ -576,6 +578,7 @@ buffer s : bf16[{n}] on cpu
 buffer d : bf16[{n}] on cpu
 buffer q : bf16[{n}] on cpu
 buffer t : bf16[{n}] on cpu
+buffer u : bf16[{n}] on cpu
 
 loop y_ on cpu for i in {n} {{
   %0 = load x[i]
@@ -591,10 +594,17 @@ loop y_ on cpu for i in {n} {{
   %10 = constant 2.0 f32
   %11 = mul %2, %10
   %12 = cast bf16 %11
+  %13 = constant 4.0 f32
+  %14 = mul %2, %13
+  %15 = cast bf16 %14
+  %16 = cast f32 %15
+  %17 = sub %16, %2
+  %18 = cast bf16 %17
   store s[i] = %7
   store d[i] = %5
   store q[i] = %9
   store t[i] = %12
+  store u[i] = %18
 }}
 """
 
@@ -607,7 +617,7 @@ def test_bf16_goes_in_and_out_in_pairs_at_any_length(machine: str, n: int) -> No
     text = MILD.format(n=n, numerics=NUMERICS.replace("as result, ", ""))
     found = run(text, machine, x=x, y=y)
     a, b = x.astype(np.float32), y.astype(np.float32)
-    for name, wide in {"s": a + b, "d": a * b, "q": a / b, "t": a * 2}.items():
+    for name, wide in {"s": a + b, "d": a * b, "q": a / b, "t": a * 2, "u": a * 3}.items():
         np.testing.assert_array_equal(found[name], wide.astype(x.dtype), err_msg=name)
 
 
@@ -623,6 +633,7 @@ def test_all_bf16_and_their_results_are_rounded_to_even(machine: str) -> None:
     a, b = x.view(bf16).astype(np.float32), y.view(bf16).astype(np.float32)
     with np.errstate(all="ignore"):
         wanted = {"s": a + b, "d": a * b, "q": a / b, "t": a * np.float32(2)}
+        wanted["u"] = a * np.float32(4) - a  # what is too large stays so
         for name, wide in wanted.items():
             got, want = found[name].astype(np.float32), wide.astype(bf16).astype(np.float32)
             np.testing.assert_array_equal(got, want, err_msg=name)
@@ -734,6 +745,47 @@ def test_limits_keep_nans_and_the_zero_that_they_are(machine: str, n: int) -> No
 
 
 # ------------------------------------------------------------------------------- 8 bits
+
+
+ZEROS = """treadle 1
+program p
+inputs x, s
+outputs y, z
+{numerics}
+
+buffer x : bf16[{n}] on cpu
+buffer s : bf16[1] on cpu
+buffer y : bf16[{n}] on cpu
+buffer z : bf16[{n}] on cpu
+
+loop y_ on cpu for i in {n} {{
+  %0 = load x[i]
+  %1 = cast f32 %0
+  %2 = constant 1.0 f32
+  %3 = gt %1, %2
+  %4 = constant -0.0 f32
+  %5 = where %3, %1, %4
+  %6 = cast bf16 %5
+  %7 = load s[0]
+  %8 = cast f32 %7
+  %9 = where %3, %1, %8
+  %10 = cast bf16 %9
+  store y[i] = %6
+  store z[i] = %10
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [16, 45, 1100])
+def test_a_zero_that_all_lanes_share_keeps_its_sign(machine: str, n: int) -> None:
+    x = np.random.default_rng(n).uniform(0.5, 1.5, n).astype(ml_dtypes.bfloat16)
+    for zero in (-0.0, 0.0):
+        s = np.array([zero], x.dtype)
+        found = run(ZEROS.format(n=n, numerics=NUMERICS), machine, x=x, s=s)
+        np.testing.assert_array_equal(np.signbit(found["y"]), x <= 1)
+        np.testing.assert_array_equal(np.signbit(found["z"]), (x <= 1) & np.signbit(s))
 
 
 def test_a_limit_that_is_no_zero_takes_one_instruction() -> None:

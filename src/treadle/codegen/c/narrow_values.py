@@ -29,6 +29,7 @@ from treadle.codegen.c.lines import (
 )
 
 NARROW = ("bf16", "f16")
+ROUNDED = {f"tr_round_{kind}": kind for kind in NARROW}
 NONE: frozenset[str] = frozenset()
 ONE_OF = frozenset({"tr_maximum_f32", "tr_minimum_f32"})
 """Functions that give one of their operands."""
@@ -57,10 +58,12 @@ class NarrowValues:
         """Floats that stand outside of the loop, of which the value is known."""
         self._holds: dict[str, frozenset[str]] = {}
         self._is_mild: dict[str, bool] = {}
+        self._is_doubled: dict[str, bool] = {}
 
     def learn(self, name: str, value: CTree) -> None:
         """Note what a value of the loop is."""
         self._holds[name], self._is_mild[name] = self.holds(value), self.is_mild(value)
+        self._is_doubled[name] = self.is_doubled(value)
 
     def holds(self, e: CTree) -> frozenset[str]:
         """The narrow types that have every value of an expression."""
@@ -89,6 +92,29 @@ class NarrowValues:
         number = self.number(by)
         is_power = number is not None and number >= 1 and number in _POWERS
         return self.holds(value) & {"bf16"} if is_power else NONE
+
+    def is_doubled(self, e: CTree) -> bool:
+        """Whether an expression has a product in it that is not rounded.
+
+        A compiler rounds it together with a sum that reads it: what is too large comes back then.
+        """
+        match e:
+            case CName(text):
+                return self._is_doubled.get(text, False)
+            case CCast(_, value) | CUnary(_, value):
+                return self.is_doubled(value)
+            case CChoice(_, a, b):
+                return self.is_doubled(a) or self.is_doubled(b)
+            case CCall(function, args):
+                is_rounded = function.startswith("tr_round_") and not self.keeps(function, args[0])
+                return not is_rounded and any(map(self.is_doubled, args))
+            case CBinary(op, a, b):
+                return op == "*" or self.is_doubled(a) or self.is_doubled(b)
+        return False
+
+    def keeps(self, function: str, e: CTree) -> bool:
+        """Whether to round an expression by one of these functions changes nothing."""
+        return function in ROUNDED and ROUNDED[function] in self.holds(e)
 
     def is_mild(self, e: CTree) -> bool:
         """Whether the lower half of an expression's bits is zero wherever it is a NaN.

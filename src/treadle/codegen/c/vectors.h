@@ -14,7 +14,7 @@
     typedef float tr_f##n __attribute__((vector_size(4 * n))); \
     typedef int32_t tr_i##n __attribute__((vector_size(4 * n))); \
     typedef uint32_t tr_u##n __attribute__((vector_size(4 * n))); \
-    TR_INSIDE tr_f##n tr_all_##n(float x) { return (tr_f##n){0} + x; } \
+    TR_INSIDE tr_f##n tr_all_##n(float x) { return x - (tr_f##n){0}; } \
     TR_INSIDE tr_f##n tr_where_##n(tr_i##n c, tr_f##n a, tr_f##n b) \
     { \
         return (tr_f##n)(((tr_i##n)a & c) | ((tr_i##n)b & ~c)); \

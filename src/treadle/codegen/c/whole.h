@@ -171,6 +171,16 @@ TR_INSIDE tr_wu tr_w_bits_bf16(tr_w x)
     return (tr_wu)tr_w_where((tr_wi)(x != x), (tr_w)((tr_wu)x | 0x00400000u), (tr_w)even);
 #endif
 }
+/* A product that is a bf16 already, and nevertheless none that is rounded with a sum only. */
+TR_INSIDE tr_w tr_w_apart(tr_w x)
+{
+#if TR_W == 16
+    __asm__("" : "+v"(x));
+#else
+    __asm__("" : "+x"(x));
+#endif
+    return x;
+}
 TR_INSIDE tr_w tr_w_round_bf16(tr_w x) { return (tr_w)(tr_w_bits_bf16(x) & 0xffff0000u); }
 TR_INSIDE tr_w tr_w_round_mild_bf16(tr_w x) { return (tr_w)(tr_w_even_bf16(x) & 0xffff0000u); }
 TR_INSIDE tr_w tr_w_load_bf16(const uint16_t *p)

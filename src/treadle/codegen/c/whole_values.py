@@ -78,7 +78,6 @@ LIMITED = {"tr_maximum_f32": "tr_w_at_least", "tr_minimum_f32": "tr_w_at_most"}
 """The same where the second operand is known, and no NaN; `_nonzero` where it is no zero either."""
 SMALL = {"int8_t": "tr_w_i8", "uint8_t": "tr_w_u8"}
 """The last 8 bits as what they are in such a type."""
-ROUNDED = {"tr_round_bf16": "bf16", "tr_round_f16": "f16"}
 DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
 
 
@@ -394,8 +393,11 @@ class LaneValues:
             return LaneValue(LaneKind.SMALL, f"tr_w_to_8_bits({given[0].vector})")
         if function == "tr_chosen_f32":
             return self._choice(*given)
-        if function in ROUNDED and ROUNDED[function] in self.narrow.holds(args[0]):
-            return given[0]
+        if self.narrow.keeps(function, args[0]):
+            if not self.narrow.is_doubled(args[0]):
+                return given[0]
+            if given[0].kind is LaneKind.VECTOR:
+                return LaneValue(LaneKind.VECTOR, f"tr_w_apart({given[0].text})")
         own = function.removeprefix(f"tr_{VECTOR}")
         has_form = own != function and (own in FAST or own in LIBRARY)
         if not has_form and function not in PLAIN:

@@ -139,7 +139,8 @@ def rsub(c: Node, self: Any, other: Any, alpha: Any = 1) -> Tensor:
 
 
 def rounded(c: Node, x: Any) -> Any:
-    """A Python number as an element of the result's type: eager mode adds narrow floats so."""
+    """A Python number as an element of the result's type: so eager mode adds narrow floats, raises
+    them to powers and takes remainders; it multiplies and divides by the number itself."""
     if type(x) in (int, float) and c.dtype.is_low_precision:
         return torch.tensor(x, dtype=TORCH_TYPES[c.dtype]).item()
     if isinstance(x, Expr | Number) and c.dtype.is_low_precision:
@@ -185,13 +186,13 @@ def divided(c: Node, op: str, self: Any, other: Any) -> Tensor:
 @lowers(*[f"aten.fmod.{overload}" for overload in OVERLOADS])
 def fmod(c: Node, self: Any, other: Any) -> Tensor:
     """What is left of self, with its sign, when other is taken off as often as it goes."""
-    return divided(c, "fmod", self, other)
+    return divided(c, "fmod", rounded(c, self), rounded(c, other))
 
 
 @lowers(*[f"aten.remainder.{overload}" for overload in OVERLOADS])
 def remainder(c: Node, self: Any, other: Any) -> Tensor:
     """What is left of self after division rounded down: it has the sign of other."""
-    return divided(c, "remainder", self, other)
+    return divided(c, "remainder", rounded(c, self), rounded(c, other))
 
 
 @lowers("prims.div.default")
@@ -243,4 +244,5 @@ def power(c: Node, self: Any, exponent: Any) -> Tensor:
         return c.pointwise(lambda k, a, b: fn(k, a), self, exponent)
     if isinstance(exponent, int) and exponent == 2 and c.dtype.text != "bool":
         return c.pointwise(lambda k, a, b: a * a, self, exponent)
+    self, exponent = rounded(c, self), rounded(c, exponent)
     return c.pointwise(lambda k, a, b: k.pow(a, b), self, exponent)
