@@ -31,6 +31,7 @@ from treadle.runtime.hosts.recorded_steps import (
     ReplayedSteps,
     StepRange,
 )
+from treadle.runtime.hosts.sizes_of_inputs import SizesOfInputs
 from treadle.runtime.hosts.torch_c import CHost, HostChoice, choose_host, translated
 from treadle.runtime.hosts.torch_c_launch import choose_launching, launching
 from treadle.runtime.hosts.torch_c_replay import choose_replaying
@@ -97,6 +98,7 @@ class Runner:
         self._likely: LaunchPlan | None = None
         self.program: Program = compiled.program
         self._place = {name: k for k, name in enumerate(compiled.unit.storages)}
+        self._sizes = SizesOfInputs(compiled.program, signature)
         self._bound = lru_cache(maxsize=MOST_BOUND)(lambda sizes: Bound(self, sizes))
         self.host_libraries: dict[str, Any] = {}
         """Host functions in C that are loaded, by their text: other sizes mostly have the same."""
@@ -218,18 +220,6 @@ class Runner:
         found = self._bound(tuple([(s.name, known.get(s.name, hint(s))) for s in own]))
         self._likely = self._likely or found.plan
         return found
-
-    def _sizes(self, given: Sequence[Any]) -> tuple[tuple[str, int], ...]:
-        """The value of every run-time size, from the inputs that show it."""
-        if not self.program.sizes:
-            return ()
-        values = {name: int(given[position]) for position, name in self.signature.numbers}
-        for position, name in self.signature.tensors:
-            shape = given[position].shape if given[position] is not None else ()
-            for n, extent in zip(self.program.by_name[name].layout.sizes, shape, strict=False):
-                if isinstance(n, Symbol):
-                    values.setdefault(n.name, int(extent))
-        return tuple([(s.name, values[s.name]) for s in self.program.sizes])
 
     def settle_for(self, bound: Bound) -> None:
         """Remember the one host in C of a program that has no run-time sizes."""
