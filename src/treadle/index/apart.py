@@ -42,6 +42,11 @@ class ByteSpan(NamedTuple):
         return self._replace(at=small - inner[0] // g * (g // self.width))
 
 
+def _steps(e: Expr) -> list[int]:
+    """The coefficients of an index; of a number by itself 0, which leaves the other's steps."""
+    return [c for _, c in e.terms] or [0]
+
+
 @lru_cache(maxsize=16384)
 def never_meet(a: ByteSpan, b: ByteSpan) -> bool:
     """Whether a at any point of its loops provably touches no byte that b does at any of its own.
@@ -53,7 +58,7 @@ def never_meet(a: ByteSpan, b: ByteSpan) -> bool:
         return True
     if top is not None and low is not None and (top + 1) * b.width <= low * a.width:
         return True
-    steps = {gcd(c * a.width, d * b.width) for _, c in a.at.terms for _, d in b.at.terms}
+    steps = {gcd(c * a.width, d * b.width) for c in _steps(a.at) for d in _steps(b.at)}
     widest = max(a.width, b.width)  # one element already fills every place of a smaller step
     for g in sorted((g for g in steps if g > widest), reverse=True):
         first, second = a.within_period(g), b.within_period(g)

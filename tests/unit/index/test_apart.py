@@ -25,6 +25,7 @@ def span(text: str, width: int = 4) -> ByteSpan:
         ("2*i", "4*j + 1"),
         ("9*i + 2*j", "9*i + 2*j + 1"),
         ("33*i + 4*j + 3", "33*i + 4*j + 1"),
+        ("2", "4*i - 3"),
     ],
 )
 def test_apart(a: str, b: str) -> None:
@@ -39,6 +40,7 @@ def test_apart(a: str, b: str) -> None:
         ("2*i", "3*i"),
         ("8*i + j", "8*i + j + 3"),
         ("7*i + 2*j", "7*i + 2*j + 1"),
+        ("5", "4*i - 3"),
     ],
 )
 def test_should_not_be_called_apart(a: str, b: str) -> None:

@@ -295,6 +295,10 @@ def _is_bitwise_of_numbers(p: Pointwise) -> bool:
     return p.name.startswith("bitwise") and p.result is not DType.BOOL
 
 
+CARRYING = ("neg", "identity", "abs")
+"""Through these a product may reach a sum unrounded: of a square compilers drop the `abs`."""
+
+
 def _spread(p: Pointwise, wide: Array, error: Array, found: Array, result: DType) -> Deviation:
     """With contraction a product may go into a sum as it is, not rounded."""
     bound = rounded(wide, error, found, result)
@@ -302,11 +306,11 @@ def _spread(p: Pointwise, wide: Array, error: Array, found: Array, result: DType
         # x + x is a product by two for a compiler, which may go into a sum as it is.
         doubled = (p.values[0] == p.values[1]) & np.isfinite(p.values[0]) & ~np.isfinite(found)
         return Deviation(bound, np.maximum(bound, undecided(doubled)))
-    if not p.numerics.contraction or p.name not in ("mul", "square", "neg", "identity"):
+    if not p.numerics.contraction or p.name not in ("mul", "square", *CARRYING):
         return Deviation.of(bound)
     if result.is_low_precision:
         return Deviation.of(bound)
-    if p.name in ("neg", "identity"):
+    if p.name in CARRYING:
         return Deviation(bound, np.broadcast_to(p.spreads[0].unrounded, found.shape))
     apart = error + farthest(found.astype(np.float64), wide)
     if result is DType.F64:
