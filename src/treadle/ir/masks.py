@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from treadle.index import Expr, Facts, as_expr, loop
 from treadle.ir.body import Body, Literal, Stmt
+from treadle.ir.limited import never_outside
 from treadle.ir.spec_facts import facts_of
 from treadle.ir.types import DType
 
@@ -49,6 +50,11 @@ class MaskFacts:
             extents[fresh] = as_expr(high - low + 1)
             narrow = narrow + (fresh + low - part) * times
         return narrow is not index and Facts(extents).within(narrow, limit)
+
+    def may_stop(self, stmt: Stmt) -> bool:
+        """Whether an index that data decide may be found outside: it is tested, and must be."""
+        is_tested = stmt.op == "indirect" and bool(stmt.attr("check"))
+        return is_tested and not never_outside(stmt, self.made_by, self.facts)
 
     def made_by(self, number: int) -> Stmt:
         """The statement that makes a value."""

@@ -80,11 +80,8 @@ def _line(body: Body) -> Symbol | None:
 
 def _may_be_cut(body: Body) -> bool:
     """Whether nothing stops at a point, so that their order does not show."""
-    for at in body.walk():
-        stmt = at.stmt
-        if stmt.op in STOPPING or (stmt.op == "indirect" and stmt.attr("check")):
-            return False
-    return True
+    facts = MaskFacts(body)
+    return not any(at.stmt.op in STOPPING or facts.may_stop(at.stmt) for at in body.walk())
 
 
 def _is_sound(body: Body, program: Program) -> bool:

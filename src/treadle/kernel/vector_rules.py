@@ -118,7 +118,7 @@ def may_be_vector(nest: Nest, program: Program, axis: Symbol) -> Verdict:
         if (inside and not varies) or position in before:
             continue
         for one, masks in with_regions(stmt):
-            if one.op in STOPPING or (one.op == "indirect" and one.attr("check")):
+            if one.op in STOPPING or facts.may_stop(one):
                 return no("KER007", nest=nest.name, reason=f"{one.op} may stop it")
             if one.op in ("load", "store"):
                 buffer = program.by_name[str(one.attr("buffer"))]

@@ -80,6 +80,9 @@ def _index(w: BodyWriter, stmt: Stmt, number: int) -> None:
 def _indirect(w: BodyWriter, stmt: Stmt, number: int) -> None:
     (a,), (_, wrap, check) = stmt.args, stmt.attrs
     given = converted(w.name_of(a), w.type_of(a), DType.I64)
+    if check and not w.masks.may_stop(stmt):
+        w.define(number, [given])  # nor is there anything to wrap
+        return
     size, _ = w.place(stmt.attr("size"))
     w.define(number, [f"{given} < 0 ? {given} + {size} : {given}" if wrap else given])
     if check:

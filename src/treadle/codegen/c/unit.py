@@ -35,7 +35,7 @@ FLAGS = (
 """What the text must be compiled with to mean what the interpreter means.
 
 gcc 12 loses roundings where it makes vectors of straight code: a double that became a float and a
-double again stayed what it was (tests/unit/codegen/test_c_straight_code.py). Loops are not concerned.
+double again stayed what it was (tests/unit/codegen/test_c_straight_code.py). Loops stay on vectors.
 """
 FAST_FLAGS = (
     "-march=native",

@@ -29,6 +29,7 @@ from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
 from treadle.frontends.torch.capture.parts_beside import put_parts_beside
+from treadle.frontends.torch.capture.resized_by_library import keep_resizing_whole
 from treadle.frontends.torch.capture.way_in import Entered, shortened
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
 from treadle.frontends.torch.lowering.origins import input_names
@@ -65,6 +66,7 @@ def compile_with(
     settings = replace(settings, options=log.with_what_logs_need(settings.options))
     start_compilers(example_inputs, settings.options)
     take_apart_even_bags(gm.graph)
+    keep_resizing_whole(gm.graph)
     put_edges_around(gm.graph)
 
     def compiler(kind: GraphKind) -> Callable[..., Any]:

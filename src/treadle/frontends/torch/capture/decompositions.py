@@ -25,7 +25,6 @@ ALSO = (
     "elu", "leaky_relu", "hardtanh", "linalg_vector_norm", "dist", "lift", "narrow_copy",
     "permute_copy", "view_copy", "unbind_copy", "_to_copy", "angle", "lcm", "addmv",
     "grid_sampler_2d", "rrelu_with_noise_backward", "tril_indices", "triu_indices",
-    "upsample_bilinear2d",
 )  # fmt: skip
 NOT = (
     # Its backward stays one call, so the forward must too: they share what is saved.

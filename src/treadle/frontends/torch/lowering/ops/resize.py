@@ -2,6 +2,8 @@
 
 Along one dimension an output place reads a few input places ("taps"), each with a weight. Over
 several dimensions the taps are multiplied out; the gradient adds at the places that were read.
+Where no formula says the places (`index_tables.py`), a CPU finds places and weights once for each
+dimension and keeps them in memory, instead of once for every element.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from treadle.ir.types import DType
 STEEPNESS = -0.75
 """The slope of the cubic that torch uses."""
 
-Tap = tuple[Expr, "Value | None"]
+Tap = tuple[Value, "Value | None"]
+"""A place, between 0 and the last one, and its weight."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,14 @@ class ResizedAxis:
         """How many input places one output place is wide."""
         return number(k, self.scale, self.wide)
 
-    def place(self, k: LoopWriter, value: Value) -> Expr:
-        """A whole number as an index, kept inside."""
+    def inside(self, k: LoopWriter, value: Value) -> Value:
+        """A whole number, or the nearest one that is a place."""
         low, high = number(k, 0, DType.I64), number(k, self.size - 1, DType.I64)
-        inside = k.minimum(k.maximum(value, low), high)
-        return as_index(k, inside, self.size, wrap=False)
+        return k.minimum(k.maximum(value, low), high)
+
+    def index(self, k: LoopWriter, place: Value) -> Expr:
+        """A place as an index."""
+        return as_index(k, place, self.size, wrap=False)
 
 
 Taps = Callable[[LoopWriter, ResizedAxis, Expr], list[Tap]]
@@ -71,8 +77,8 @@ def linear(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     part = real - converted(low, axis.wide)
     part = k.minimum(k.maximum(part, k.constant(0.0, axis.wide)), k.constant(1.0, axis.wide))
     return [
-        (axis.place(k, low), 1.0 - part),
-        (axis.place(k, low + number(k, 1, DType.I64)), part),
+        (axis.inside(k, low), 1.0 - part),
+        (axis.inside(k, low + number(k, 1, DType.I64)), part),
     ]
 
 
@@ -89,20 +95,20 @@ def cubic(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
         return ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
 
     weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
-    places = [axis.place(k, low + number(k, n, DType.I64)) for n in (-1, 0, 1, 2)]
+    places = [axis.inside(k, low + number(k, n, DType.I64)) for n in (-1, 0, 1, 2)]
     return list(zip(places, weights, strict=True))
 
 
 def nearest(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     """The place below."""
     at = converted(k.index(i), axis.wide) * axis.step(k)
-    return [(axis.place(k, k.to_int("floor", at)), None)]
+    return [(axis.inside(k, k.to_int("floor", at)), None)]
 
 
 def nearest_exact(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
     """The nearest place."""
     at = (converted(k.index(i), axis.wide) + 0.5) * axis.step(k)
-    return [(axis.place(k, k.to_int("floor", at)), None)]
+    return [(axis.inside(k, k.to_int("floor", at)), None)]
 
 
 def axes(
@@ -151,10 +157,14 @@ def _weighted(k: LoopWriter, value: Value, weights: Sequence[Value | None]) -> V
 def resized(c: Node, x: Tensor, dims: Sequence[ResizedAxis], taps: Taps) -> Tensor:
     """Every output place as the weighted sum of the input places it reads."""
     wide = wide_type(x.dtype)
+    known = [_known_taps(c, axis, n, taps) for axis, n in zip(dims, c.sizes[2:], strict=True)]
 
     def inner(k: LoopWriter, at: Index) -> Value:
         total: Value | None = None
-        found = [taps(k, axis, i) for axis, i in zip(dims, at[2:], strict=True)]
+        found = [
+            [(axis.index(k, place), weight) for place, weight in one(k, axis, i)]
+            for one, axis, i in zip(known, dims, at[2:], strict=True)
+        ]
         for chosen in product(*found):
             read = converted(x.load(k, (*at[:2], *[p for p, _ in chosen])), wide)
             one = _weighted(k, read, [w for _, w in chosen])
@@ -164,6 +174,42 @@ def resized(c: Node, x: Tensor, dims: Sequence[ResizedAxis], taps: Taps) -> Tens
 
     c.realise(x)
     return c.lazy(c.sizes, c.dtype, inner, [x])
+
+
+def has_formula(axis: ResizedAxis, n: Expr, taps: Taps) -> bool:
+    """Whether formulas say the places that `n` results along one dimension read."""
+    k = LoopWriter({}, (n,))
+    found = taps(k, axis, k.at[0])
+    return all(k.formula_of(place.number, axis.size) is not None for place, _ in found)
+
+
+def _known_taps(c: Node, axis: ResizedAxis, n: Expr, taps: Taps) -> Taps:
+    """The taps of one dimension with `n` results: from memory, on a CPU, if no formula has them."""
+    if c.graph.device != "cpu" or has_formula(axis, n, taps):
+        return taps
+    tried = taps(LoopWriter({}, (n,)), axis, as_expr(0))
+
+    def one(way: int, part: int) -> Callable[[LoopWriter, Index], Value]:
+        def inner(k: LoopWriter, at: Index) -> Value:
+            value = taps(k, axis, at[0])[way][part]
+            assert value is not None, "asked for where there is one"
+            return value
+
+        return inner
+
+    places = [c.realise(c.lazy((n,), DType.I64, one(way, 0))) for way in range(len(tried))]
+    weights = [
+        None if weight is None else c.realise(c.lazy((n,), axis.wide, one(way, 1)))
+        for way, (_, weight) in enumerate(tried)
+    ]
+
+    def read(k: LoopWriter, axis: ResizedAxis, i: Expr) -> list[Tap]:
+        return [
+            (axis.inside(k, place.load(k, (i,))), None if w is None else w.load(k, (i,)))
+            for place, w in zip(places, weights, strict=True)
+        ]
+
+    return read
 
 
 def spread(c: Node, grad: Tensor, dims: Sequence[ResizedAxis], taps: Taps) -> Tensor:
@@ -180,7 +226,8 @@ def spread(c: Node, grad: Tensor, dims: Sequence[ResizedAxis], taps: Taps) -> Te
             found = [taps(k, axis, i) for axis, i in zip(dims, k.at[2:], strict=True)]
             chosen = [one[n] for one, n in zip(found, number_of_tap, strict=True)]
             value = _weighted(k, grad.load(k, k.at), [w for _, w in chosen])
-            place = (*k.at[:2], *[p for p, _ in chosen])
+            read = zip(dims, chosen, strict=True)
+            place = (*k.at[:2], *[axis.index(k, p) for axis, (p, _) in read])
             k.store(target, place, converted(value, dtype), "atomic_add")
     return in_memory(target)
 
@@ -203,12 +250,17 @@ def _backward(taps: Taps, has_aligned: bool) -> Lowering:
         aligned = bool(rest[0]) if has_aligned else False
         scales = rest[1:] if has_aligned else rest
         dims = axes(c.sizes, grad.sizes, scales, aligned, _wide(grad))
+        sides = zip(dims, grad.sizes[2:], strict=True)
+        if c.graph.device == "cpu" and not all(has_formula(a, n, taps) for a, n in sides):
+            raise NotLowered("each addition would ask floats for its place: the library is faster")
         return spread(c, c.realise(grad), dims, taps)
 
     return lower
 
 
 ROWS = {
+    "aten.upsample_linear1d.default": _forward(linear),
+    "aten.upsample_bilinear2d.default": _forward(linear),
     "aten.upsample_bicubic2d.default": _forward(cubic),
     "aten.upsample_trilinear3d.default": _forward(linear),
     "aten.upsample_linear1d_backward.default": _backward(linear, True),
@@ -247,6 +299,6 @@ def replication_pad_backward(c: Node, grad: Tensor, self: Tensor, padding: Seque
         for n in range(len(padding) // 2):
             d = rank - 1 - n
             axis = ResizedAxis(self.sizes[d], 1.0, False, DType.F32)
-            place[d] = axis.place(k, k.index(k.at[d] - padding[2 * n]))
+            place[d] = axis.index(k, axis.inside(k, k.index(k.at[d] - padding[2 * n])))
         k.store(target, tuple(place), grad.load(k, k.at), "atomic_add")
     return in_memory(target)
