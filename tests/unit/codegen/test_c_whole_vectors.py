@@ -96,6 +96,41 @@ def test_rows_of_any_length_are_reduced(machine: str, n: int) -> None:
         np.testing.assert_array_equal(found["n"], x.min(1))
 
 
+COUNTS = """treadle 1
+program p
+inputs x
+outputs s, c
+{numerics}
+
+buffer x : f32[5, {n}] on cpu
+buffer s : f32[5] on cpu
+buffer c : i64[5] on cpu
+
+loop all on cpu for i in 5 reduce r in {n} {{
+  %0 = load x[{n}*i + r]
+  %1 = constant 0.0 f32
+  %2 = gt %0, %1
+  %3 = where %2, %0, %1
+  %4 = reduce sum %3
+  %5 = cast i64 %2
+  %6 = reduce sum %5
+  store s[i] = %4
+  store c[i] = %6
+}}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [16, 17, 31, 100, 127, 4096, 9001])
+def test_conditions_are_counted_beside_a_sum(machine: str, n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((5, n)).astype(np.float32)
+    x[1], x[2], x[3, -1] = 1.0, -1.0, np.nan
+    found = run(COUNTS.format(n=n, numerics=NUMERICS), machine, x=x)
+    np.testing.assert_array_equal(found["c"], (x > 0).sum(1))
+    np.testing.assert_allclose(found["s"], np.where(x > 0, x, 0).sum(1, np.float64), rtol=1e-6)
+
+
 CHAIN = """treadle 1
 program p
 inputs x

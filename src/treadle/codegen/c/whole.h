@@ -361,6 +361,14 @@ TR_INSIDE int32_t tr_w_any(tr_wi x)
 #endif
 }
 
+/* How many conditions held, of which each lane has taken its own away from zero. */
+TR_INSIDE int64_t tr_w_counted(tr_wi x)
+{
+    int64_t found = 0;
+    for (int k = 0; k < TR_W; ++k) found -= x[k];
+    return found;
+}
+
 /* ------------------------------------------------------------------ scans
 
    What each lane is combined with all before it: first with the one before, then with two, four, ...

@@ -41,10 +41,18 @@ class LaneKind(Enum):
     NUMBER = "a literal, or an infinity"
     SMALL = "whole numbers of 8 bits side by side, each in 32"
     DOUBLE = "doubles side by side, of which only what they are as floats is asked"
+    COUNT = "conditions side by side, as numbers that are only added up"
 
 
 SIDE_BY_SIDE = frozenset(
-    {LaneKind.VECTOR, LaneKind.FLAGS, LaneKind.BYTES, LaneKind.SMALL, LaneKind.DOUBLE}
+    {
+        LaneKind.VECTOR,
+        LaneKind.FLAGS,
+        LaneKind.BYTES,
+        LaneKind.SMALL,
+        LaneKind.DOUBLE,
+        LaneKind.COUNT,
+    }
 )
 CONDITION = "condition"
 """The type of what is declared as a byte and is 0 or 1."""
@@ -333,6 +341,8 @@ class LaneValues:
             return LaneValue(LaneKind.NUMBER, f"((double){value.text})")
         if to == "uint8_t" and value.kind in (LaneKind.FLAGS, LaneKind.FLAG):
             return value
+        if to in ("int64_t", "uint64_t") and value.kind in (LaneKind.FLAGS, LaneKind.COUNT):
+            return LaneValue(LaneKind.COUNT, value.text)
         raise UnwritableError(f"({to}){value.text}")
 
     def _unary(self, op: str, value: LaneValue) -> LaneValue:

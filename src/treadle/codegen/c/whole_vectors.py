@@ -30,6 +30,7 @@ from treadle.codegen.c.lines import (
     CAssigned,
     CBinary,
     CCall,
+    CCast,
     CChoice,
     CDeclared,
     CElement,
@@ -66,6 +67,10 @@ PART = "#"
 MOST_PARTS, FEWER_PARTS = 4, 2
 """Partial sums side by side, so that none waits for the one before it; fewer with functions."""
 CALLS = re.compile(rf"\btr_{VECTOR}")
+COUNTED = "counted"
+"""How conditions are combined whose number is asked."""
+STATES = {"|": "int32_t", COUNTED: "uint64_t"}
+"""The C types of what is combined so; all others are floats."""
 START = {"+": "0.0f", "*": "1.0f", "max": "-INFINITY", "min": "INFINITY"}
 TOGETHER = {
     "+": "{0} += tr_w_sum({1});",
@@ -73,6 +78,7 @@ TOGETHER = {
     "max": "{{ const float m = tr_w_most({1}); {0} = m > {0} ? m : {0}; }}",
     "min": "{{ const float m = tr_w_least({1}); {0} = m < {0} ? m : {0}; }}",
     "|": "{0} |= tr_w_any({1});",
+    COUNTED: "{0} += tr_w_counted({1});",
 }
 """How the parts of a vector flow into the state of the loop."""
 TWO = {
@@ -81,6 +87,7 @@ TWO = {
     "max": "tr_w_larger({0}, {1})",
     "min": "tr_w_smaller({0}, {1})",
     "|": "{0} | {1}",
+    COUNTED: "{0} + {1}",
 }
 """Two vectors of parts as one."""
 GOES_PAST = "goes_past"
@@ -188,9 +195,13 @@ class WholeLoop:
         """Arrays whose stores may go past the caches."""
         self.exact: dict[str, str] = {}
         """Values that were rounded to f16 -> what they were before."""
-        for state, op in loop.reductions.items():
-            kind = "int32_t" if op == "|" else "float"
-            if op not in TOGETHER or types.get(state) != kind:
+        self.combines = {
+            state: COUNTED if op == "+" and types.get(state) == STATES[COUNTED] else op
+            for state, op in loop.reductions.items()
+        }
+        """State -> how its parts are combined."""
+        for state, op in self.combines.items():
+            if op not in TOGETHER or types.get(state) != STATES.get(op, "float"):
                 raise UnwritableError(state)
         self.body: list[tuple[str, str]] = []
         """Each line for all lanes, and for those that are left; see PART and HERE."""
@@ -214,6 +225,11 @@ class WholeLoop:
     def _line(self, text: str) -> str | tuple[str, str]:
         line = read_line(text)
         match line:
+            case CDeclared("int64_t", name, CCast("int64_t", CName(condition))) if (
+                self.values.known.get(condition) is LaneKind.FLAGS
+            ):
+                self.values.known[name] = LaneKind.COUNT
+                return f"const tr_wi {name} = {condition};"
             case CDeclared(ctype, name, value) if ctype in ("int64_t", "int32_t"):
                 self.values.steps[name] = self.values.step(value)
                 if ctype == "int32_t":
@@ -245,7 +261,12 @@ class WholeLoop:
 
     def _combined(self, state: str, op: str, value: CTree) -> tuple[str, str]:
         """What flows into a partial sum at each step; lanes that do not count keep theirs."""
-        clause, part = self.loop.reductions[state], f"{state}_w{PART}"
+        clause, part = self.combines[state], f"{state}_w{PART}"
+        if clause == COUNTED:
+            counted = self.values.value(value)
+            if op != "+=" or counted.kind is not LaneKind.COUNT:
+                raise UnwritableError(state)
+            return f"{part} += {counted.text};", f"{part} += {counted.text} & {self.mask};"
         found = self.values.value(self._flowing(state, clause, op, value))
         if clause == "|":
             return f"{part} |= {found.flags};", f"{part} |= {found.flags} & {self.mask};"
@@ -328,9 +349,10 @@ class WholeLoop:
 
     def _starts(self) -> list[str]:
         found = []
-        for state, op in self.loop.reductions.items():
-            kind, start = ("tr_wi", "{0}") if op == "|" else ("tr_w", f"tr_w_all({START[op]})")
-            values = start if op == "|" else f"{{[0 ... {self.parts - 1}] = {start}}}"
+        for state, op in self.combines.items():
+            is_whole = op in STATES
+            kind, start = ("tr_wi", "{0}") if is_whole else ("tr_w", f"tr_w_all({START[op]})")
+            values = start if is_whole else f"{{[0 ... {self.parts - 1}] = {start}}}"
             found.append(f"{kind} {state}_w[{self.parts}] = {values};")
         return found
 
@@ -377,7 +399,7 @@ class WholeLoop:
 
     def _joined(self) -> list[str]:
         found = []
-        for state, op in self.loop.reductions.items():
+        for state, op in self.combines.items():
             together = f"{state}_w[0]"
             for k in range(1, self.parts):
                 together = TWO[op].format(together, f"{state}_w[{k}]")
