@@ -382,10 +382,11 @@ TR_FN void tr_philox(int64_t seed, int64_t offset, uint32_t out[4])
     out[3] = c3;
 }
 
+/* The product is exact in double and rounded by the conversion: no sum takes it unrounded. */
 TR_FN float tr_uniform(uint32_t word)
 {
     int64_t n = (int32_t)word;
-    return (float)(n < 0 ? -n - 1 : n) * 4.6566127342e-10f;
+    return (float)((double)(float)(n < 0 ? -n - 1 : n) * (double)4.6566127342e-10f);
 }
 
 TR_FN float tr_rand(int64_t seed, int64_t offset)

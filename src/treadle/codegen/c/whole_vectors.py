@@ -53,7 +53,8 @@ from treadle.codegen.c.whole_values import (
 
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
 WORTH = re.compile(
-    rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16|to_8_bits)\(|\(uint8_t\)\(\w+\[.*\] != 0\);"
+    rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16|to_8_bits)\("
+    r"|\(uint8_t\)\(\w+\[.*\] != 0\);"
 )
 """What makes a loop faster this way, besides reductions."""
 DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
