@@ -7,9 +7,11 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define TR_MAYBE_UNUSED __attribute__((unused))
+#define TR_APART __attribute__((noinline, unused))
 #define TR_RARELY(x) __builtin_expect(!!(x), 0)
 #else
 #define TR_MAYBE_UNUSED
+#define TR_APART
 #define TR_RARELY(x) (x)
 #endif
 #define TR_FN static inline TR_MAYBE_UNUSED
@@ -382,11 +384,11 @@ TR_FN void tr_philox(int64_t seed, int64_t offset, uint32_t out[4])
     out[3] = c3;
 }
 
-/* The product is exact in double and rounded by the conversion: no sum takes it unrounded. */
-TR_FN float tr_uniform(uint32_t word)
+/* Not inline: a compiler that may contract would give a sum the product as it is, not rounded. */
+static TR_APART float tr_uniform(uint32_t word)
 {
     int64_t n = (int32_t)word;
-    return (float)((double)(float)(n < 0 ? -n - 1 : n) * (double)4.6566127342e-10f);
+    return (float)(n < 0 ? -n - 1 : n) * 4.6566127342e-10f;
 }
 
 TR_FN float tr_rand(int64_t seed, int64_t offset)
