@@ -1,4 +1,4 @@
-"""Fit the coefficients of the functions in src/treadle/codegen/c/fast.h.
+"""Fit the coefficients of the functions in src/treadle/codegen/c/fast.h and triton/functions.py.
 
   python bench/fit_functions.py
 
@@ -10,6 +10,7 @@ is brought first; the largest relative error of the whole function on that inter
   tanh   tanh(x)  = x P(x^2) / Q(x^2)            |x| up to 9.02
   erf    erf(x)   = x P(x^2) / Q(x^2)            |x| up to 3.93
   gelu_tilt       = x P(x^2) / Q(x^2)            |x| up to 5.8
+  gelu_gate       = 1 / (1 + 2^(x P(x^2)))       |x| up to 6.2: its absolute error (Triton)
   erfinv          = x P(s) / Q(s)                s = sqrt(-log(1 - x^2)) up to 6.2 (library.h)
 
 Prints the coefficients from the constant up, and that error. It counts no roundings: the error of
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 
 Function = Callable[[float], float]
+LOG2_E = 1 / math.log(2)
 POINTS = 4000
 """Where the error is looked at: as many points, denser at both ends."""
 POLYNOMIAL_ROUNDS, QUOTIENT_ROUNDS = 200, 300
@@ -132,6 +134,22 @@ def gelu_tilt_share(u: float) -> float:
     return (math.erf(x * math.sqrt(0.5)) / 2 + x * math.exp(-u / 2) * bell) / x
 
 
+def gate_odds(u: float) -> float:
+    """log2((1 - p) / p) / x where x^2 = u and p is the share of a normal distribution below x."""
+    x = math.sqrt(u)
+    if u < 1e-8:
+        return -math.sqrt(8 / math.pi) * LOG2_E
+    above, below = math.erfc(x * math.sqrt(0.5)) / 2, math.erfc(-x * math.sqrt(0.5)) / 2
+    return math.log2(above / below) / x
+
+
+def gate_weight(u: float) -> float:
+    """How much an error of `gate_odds` is of the share."""
+    x = math.sqrt(u)
+    p = math.erfc(x * math.sqrt(0.5)) / 2
+    return p * (1 - p) * x / LOG2_E + 1e-12
+
+
 def erfinv_share(s: float) -> float:
     """erfinv(x) / x where -log(1 - x^2) = s^2."""
     if s < 1e-4:
@@ -167,6 +185,15 @@ def fit_gelu_tilt() -> Fit:
     return Fit(fit.error, above, below)
 
 
+def fit_gelu_gate() -> Fit:
+    """Fitted on 0 to 1, as above."""
+    most = 6.2**2
+    fit = fit_polynomial(
+        lambda v: gate_odds(v * most), 0.0, 1.0, 6, lambda v: gate_weight(v * most)
+    )
+    return Fit(fit.error, tuple([c / most**k for k, c in enumerate(fit.numerator)]))
+
+
 HALF, ROOT = math.log(2) / 2, math.sqrt(2)
 FITS: dict[str, Callable[[], Fit]] = {
     "exp": lambda: fit_polynomial(exp_rest, -HALF, HALF, 4, lambda r: r * r / math.exp(r) + 1e-12),
@@ -174,9 +201,12 @@ FITS: dict[str, Callable[[], Fit]] = {
     "tanh": lambda: fit_quotient(tanh_share, 0.0, 9.02**2, (4, 4), lambda u: 1 / tanh_share(u)),
     "erf": lambda: fit_quotient(erf_share, 0.0, 3.93**2, (5, 5), lambda u: 1 / erf_share(u)),
     "gelu_tilt": fit_gelu_tilt,
+    "gelu_gate": fit_gelu_gate,
     "erfinv": lambda: fit_quotient(erfinv_share, 0.0, 6.2, (7, 6), lambda s: 1 / erfinv_share(s)),
 }
 """How each function is fitted."""
+OF_ONE = frozenset({"gelu_gate"})
+"""Whose error is not counted relative to the value."""
 IN_DOUBLE = frozenset({"erfinv"})
 """Where a computation in double begins."""
 
@@ -190,7 +220,8 @@ def main() -> None:
     """Print all fits."""
     for name, fitted in FITS.items():
         fit = fitted()
-        print(f"{name}: largest relative error {fit.error:.3g}")
+        kind = "absolute" if name in OF_ONE else "relative"
+        print(f"{name}: largest {kind} error {fit.error:.3g}")
         wide, top = name in IN_DOUBLE, "numerator" if fit.denominator else "polynomial"
         print(shown(top, fit.numerator, is_wide=wide))
         if fit.denominator:

@@ -134,6 +134,8 @@ CLOSE: dict[str, Close] = {
     "sigmoid": Close(torch.sigmoid),
     "erf": Close(torch.erf),
     "gelu_tilt": Close(_gelu_tilt),
+    "gelu_gate": Close(torch.special.ndtr, absolute=1e-15),
+    "gelu_slope": Close(lambda x: 0.5 + _gelu_tilt(x), absolute=1e-15),
     "erfc": Close(torch.erfc),
     "erfcx": Close(special.erfcx),
     "erfinv": Close(torch.erfinv),

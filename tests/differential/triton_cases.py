@@ -133,6 +133,7 @@ def check_graphs(large: bool) -> int:
         "pointwise": (lambda x: torch.tanh(x) * torch.sigmoid(x) + x.exp().clamp(max=3), (x,)),
         "layer norm": (lambda x: functional.layer_norm(functional.gelu(x) + x, (64,)), (x,)),
         "softmax of columns": (lambda x: x.softmax(0), (x,)),
+        "gelu by tanh": (lambda x: functional.gelu(3 * x, approximate="tanh"), (x,)),
         "transposed": (lambda x: x.t().contiguous() + x.sum(1), (x,)),
         "product with ends": (lambda x, w: torch.relu((x * 2) @ w + 1), (x, w)),
         "rows by index": (lambda x, i: x[i] * 2, (x, ids)),

@@ -39,12 +39,14 @@ FREE: Mapping[str, float] = dict.fromkeys(("constant", "get", "index", "yield"),
 LATENCIES: Mapping[str, float] = {
     **FREE, "load": 2.0, "store": 2.0, "reduce": 10.0, "truediv": 6.0, "reciprocal": 6.0,
     "sqrt": 6.0, "rsqrt": 6.0, "log": 6.0, "exp": 4.0, "exp2": 4.0, "sigmoid": 14.0, "tanh": 24.0,
-    "erf": 24.0, "gelu_tilt": 28.0, "sin": 30.0, "cos": 30.0, "pow": 40.0,
+    "erf": 24.0, "gelu_tilt": 28.0, "gelu_gate": 18.0, "gelu_slope": 20.0, "sin": 30.0,
+    "cos": 30.0, "pow": 40.0,
 }  # fmt: skip
 """What a statement that waits for the one before it takes, as against a plain one."""
 INSTRUCTIONS: Mapping[str, float] = {
     **LATENCIES, "load": 2.0, "store": 1.0, "cast": 0.5, "reduce": 8.5, "truediv": 3.0,
     "exp": 2.0, "sigmoid": 6.0, "tanh": 10.0, "erf": 8.0, "gelu_tilt": 10.0,
+    "gelu_gate": 4.0, "gelu_slope": 5.0,
 }  # fmt: skip
 """Instructions of each lane; loads and stores are of several elements, conversions of two."""
 LANES = 32

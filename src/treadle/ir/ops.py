@@ -134,6 +134,8 @@ ldexp            | 2 | first | any     | 2  | a * 2**b, in the type of a (f32 if
 sigmoid          | 1 | float | any     | 12 | 1 / (1 + exp(-x))
 erf              | 1 | float | any     | 15 | error function
 gelu_tilt        | 1 | float | any     | 15 | derivative of gelu at x, less a half
+gelu_gate        | 1 | float | any     | 15 | gelu(x) / x: ndtr, where far below zero nothing counts
+gelu_slope       | 1 | float | any     | 18 | derivative of gelu at x
 erfc             | 1 | float | any     | 18 | 1 - erf(x)
 erfcx            | 1 | float | any     | 20 | exp(x*x) * erfc(x)
 erfinv           | 1 | float | any     | 25 | inverse error function

@@ -136,7 +136,7 @@ WIDE: Mapping[str, str] = {
         for name, function in {
             **_named("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh"),
             **_named("tanh asinh acosh atanh erf erfc"),
-            **_named("sigmoid gelu_tilt erfcx erfinv lgamma digamma", "tr_"),
+            **_named("sigmoid gelu_tilt gelu_gate gelu_slope erfcx erfinv lgamma digamma", "tr_"),
             **_named("ndtr ndtri log_ndtr", "tr_"),
             **_named("i0 i0e i1 i1e airy_ai", "tr_"),
             "modified_bessel_i0": "tr_i0",
@@ -172,7 +172,7 @@ WIDE: Mapping[str, str] = {
     "shifted_chebyshev_polynomial_v": "tr_chebyshev_v(2 * {a} - 1, {b})",
     "shifted_chebyshev_polynomial_w": "tr_chebyshev_w(2 * {a} - 1, {b})",
 }
-IN_PRELUDE = frozenset({"sigmoid", "gelu_tilt"})
+IN_PRELUDE = frozenset({"sigmoid", "gelu_tilt", "gelu_gate", "gelu_slope"})
 NEEDS_SPECIAL = frozenset(n for n, cell in WIDE.items() if "tr_" in cell) - IN_PRELUDE
 """Operations whose helpers stand in special.h."""
 

@@ -361,6 +361,10 @@ TR_FN double tr_gelu_tilt(double x)
     return 0.5 * erf(t * 0.707106781186547524401) + t * (exp(-0.5 * t * t) * 0.398942280401432677940);
 }
 
+TR_FN double tr_gelu_gate(double x) { return 0.5 * erfc(-x * 0.707106781186547524401); }
+
+TR_FN double tr_gelu_slope(double x) { return 0.5 + tr_gelu_tilt(x); }
+
 /* ------------------------------------------------------------------ random numbers */
 
 TR_FN void tr_philox(int64_t seed, int64_t offset, uint32_t out[4])

@@ -6,10 +6,12 @@ As in the C generator: operands arrive in the common type, cells are looked up b
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
 from treadle.codegen.triton.types import converted, held, rounded
+from treadle.ir.body import Literal, Stmt
 from treadle.ir.ops import POINTWISE
 from treadle.ir.types import DType
 from treadle.ir.typing import ValueType, as_float, promote_all
@@ -112,15 +114,25 @@ ROWS: Mapping[str, Cells] = {
     "cos": {"any": "tl.cos({a})"},
     "erf": {"any": "tr_erf({a})"},
     "gelu_tilt": {"any": "tr_gelu_tilt({a})"},
+    "gelu_gate": {"any": "tr_gelu_gate({a})"},
+    "gelu_slope": {"any": "tr_gelu_slope({a})"},
     "tanh": {"any": "tr_tanh({a})"},
     "sigmoid": {"any": "tr_sigmoid({a})"},
 }
 """What can be written; the other operations have no form in Triton yet."""
+SHORT: Mapping[str, str] = {
+    "tanh": "tr_tanh_short({a})",
+    "exp": "tl.exp2({a} * 1.4426950408889634)",
+}
+"""What is written of f32 if its value is rounded to 16 bits next, or fewer: off by less than half a
+unit of f16 (numerics `as result`)."""
 ONLY_F32 = frozenset({
-    "erf", "gelu_tilt", "tanh", "sin", "cos", "pow", "expm1", "log1p", "sinh", "cosh", "tan",
-    "asin", "acos", "atan", "atan2",
+    "erf", "gelu_tilt", "gelu_gate", "gelu_slope", "tanh", "sin", "cos", "pow", "expm1", "log1p",
+    "sinh", "cosh", "tan", "asin", "acos", "atan", "atan2",
 })  # fmt: skip
 """Functions that are not exact enough for f64."""
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Sizes of divisors whose inverses are far from what f32 does not hold."""
 HELPER = re.compile(r"\btr_\w+")
 
 
@@ -147,8 +159,18 @@ def _cell(name: str, dtype: DType) -> str | None:
     return next((cells[w] for w in wanted if w in cells), None)
 
 
-def pointwise(name: str, values: Sequence[str], types: Sequence[DType], result: ValueType) -> str:
-    """The expression of an operation on named values."""
+def pointwise(
+    name: str,
+    values: Sequence[str],
+    types: Sequence[DType],
+    result: ValueType,
+    *,
+    is_short: bool = False,
+) -> str:
+    """The expression of an operation on named values.
+
+    `is_short`: the value is rounded to 16 bits or fewer next, and need not be more exact.
+    """
     assert isinstance(result, DType), f"{name} has one result"
     if name == "where":
         chosen = [converted(v, t, result) for v, t in zip(values[1:], types[1:], strict=True)]
@@ -156,6 +178,8 @@ def pointwise(name: str, values: Sequence[str], types: Sequence[DType], result: 
     common = _common(name, types)
     cell = _cell(name, common)
     assert cell is not None, f"{name} has no meaning for {common}"
+    if name in SHORT and held(common) == "tl.float32" and (is_short or common.is_low_precision):
+        cell = SHORT[name]
     operands = [converted(v, t, common) for v, t in zip(values, types, strict=True)]
     fits = [o if o.isidentifier() else f"({o})" for o in operands]
     text = cell.format(**dict(zip("abc", fits, strict=False)), T=held(common), bits=common.bits)
@@ -164,6 +188,20 @@ def pointwise(name: str, values: Sequence[str], types: Sequence[DType], result: 
     if common.is_int or common is DType.BOOL:
         return f"({text}).to({held(result)})"  # Triton widens small whole numbers
     return rounded(text, result)
+
+
+def inverse_of(divisor: Stmt, *, is_short: bool) -> float | None:
+    """What to multiply with instead of a division of f32 by a constant.
+
+    A power of two gives the same number, others one that is as exact as a GPU's division, which
+    itself is off by up to 2 ulp: enough where the value is rounded to 16 bits next.
+    """
+    literal = divisor.attr("value") if divisor.op == "constant" else None
+    value = literal.value if isinstance(literal, Literal) else None
+    if not isinstance(value, int | float) or not SMALLEST < abs(value) < LARGEST:
+        return None
+    is_power = abs(math.frexp(value)[0]) == 0.5
+    return 1.0 / float(value) if is_power or is_short else None
 
 
 def helpers_in(text: str) -> set[str]:

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from treadle.codegen.triton.exactness import exactness_of
 from treadle.codegen.triton.forms import ATOMIC, why_unwritable
 from treadle.codegen.triton.index import TritonIndex
-from treadle.codegen.triton.ops import helpers_in, pointwise
+from treadle.codegen.triton.ops import helpers_in
 from treadle.codegen.triton.reduce import Reducer, reducer_for
 from treadle.codegen.triton.rows import RowLoop
 from treadle.codegen.triton.scans import scan_lines
@@ -78,6 +79,7 @@ class TritonWriter:
         self.program, self.nest, self.body, self.name = program, nest, nest.body, name
         self.plan: LoopPlan = plan_loops(nest.body, nest.schedule)
         self.types: list[ValueType] = infer_types(nest.body, program.by_name)
+        self.exactness = exactness_of(nest.body, program)
         self.facts = facts_of(nest.body)
         self.extents = dict(nest.body.space.items())
         self.lines = Lines()
@@ -414,7 +416,8 @@ class TritonWriter:
         types = [self.type_of(a) for a in stmt.args]
         values = [self.name_of(a) for a in stmt.args]
         along = frozenset[Symbol]().union(*[self.along[a] for a in stmt.args])
-        self.define(number, [pointwise(stmt.op, values, types, self.types[number])], along)
+        text = self.exactness.pointwise(number, stmt.op, values, types, self.types[number])
+        self.define(number, [text], along)
 
     def constant(self, stmt: Stmt, number: int) -> None:
         """A literal."""

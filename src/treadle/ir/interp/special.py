@@ -57,6 +57,10 @@ def _gelu_tilt(x: Array) -> Array:
     return np.where(np.isinf(x), np.nan, tilt)  # an infinity times nothing
 
 
+def _gelu_slope(x: Array) -> Array:
+    return 0.5 + _gelu_tilt(x)
+
+
 def _sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), from the side where exp does not overflow: small results are not lost."""
     e = np.exp(-np.abs(x))
@@ -89,6 +93,8 @@ WIDE: Mapping[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid,
     "erf": special.erf,
     "gelu_tilt": _gelu_tilt,
+    "gelu_gate": special.ndtr,
+    "gelu_slope": _gelu_slope,
     "erfc": special.erfc,
     "erfcx": special.erfcx,
     "erfinv": _erfinv,

@@ -26,7 +26,7 @@ Moved: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], Array]
 MONOTONE = (
     "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "asin", "acos", "atan",
     "sinh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfcx", "erfinv", "ndtr",
-    "ndtri", "log_ndtr", "i1", "modified_bessel_i1", "gammainc", "gammaincc",
+    "gelu_gate", "ndtri", "log_ndtr", "i1", "modified_bessel_i1", "gammainc", "gammaincc",
 )  # fmt: skip
 """Monotone in each argument wherever they have a value; outside they give NaN or infinity."""
 MONOTONE_ABOVE_ZERO = (
@@ -42,6 +42,7 @@ STEEPEST: Mapping[str, float] = {
     "i1e": 0.5,
     "spherical_bessel_j0": 0.45,
     "gelu_tilt": 0.8,
+    "gelu_slope": 0.8,
 }
 """Functions between -1 and 1 with the largest size of their derivative, rounded up."""
 ROUGH_ULPS, ROUGH_ERROR = 4096, 1e-12
@@ -51,8 +52,10 @@ CLOSE_ULPS = 4
 ELEMENTARY = frozenset({
     "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2", "hypot", "sigmoid",
-    "erf", "erfc", "gelu_tilt", "pow", "ldexp",
+    "erf", "erfc", "gelu_tilt", "gelu_gate", "gelu_slope", "pow", "ldexp",
 })  # fmt: skip
+OF_ONE = frozenset({"gelu_gate", "gelu_slope"})
+"""Functions between 0 and 1, or little beyond: they may be off by ulp of 1 where they are small."""
 QUOTIENTS = frozenset({"truediv", "int_truediv", "reciprocal", "sqrt"})
 """Rounded correctly, unless the result is rounded to a narrow type next."""
 
@@ -69,11 +72,20 @@ def own_error(
             found = np.maximum(found, numerics.function_ulps * ulp(wide, DType.F64))
         elif numerics.function_ulps > ROUNDED_ONCE:
             found = np.maximum(found, numerics.function_ulps * ulp(wide, DType.F32))
+        if name in OF_ONE:
+            found = np.maximum(found, _of_one(dtype, numerics))
     if numerics.as_result and (name in FUNCTIONS or name in QUOTIENTS):
         target = dtype if dtype.is_low_precision else narrow
         if target is not None:
             found = np.maximum(found, 0.5 * ulp(wide, target))
     return found
+
+
+def _of_one(dtype: DType, numerics: Numerics) -> float:
+    """What a function may be off by wherever its value is below 1."""
+    if dtype is not DType.F64 and numerics.function_ulps > ROUNDED_ONCE:
+        return numerics.function_ulps * 2.0**-24
+    return max(numerics.function_ulps, CLOSE_ULPS) * 2.0**-53
 
 
 # ------------------------------------------------------------------------- of one argument

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from treadle.codegen.triton.flex.spec import CAPTURED, RESULT, Points
 from treadle.codegen.triton.index import TritonIndex
-from treadle.codegen.triton.ops import pointwise
+from treadle.codegen.triton.ops import inverse_of, pointwise
 from treadle.codegen.triton.types import STORED, converted, held, literal, loaded
 from treadle.index import Expr, Kind, Symbol
 from treadle.ir.body import Literal, Stmt, number_of, operands_of
@@ -22,8 +22,6 @@ from treadle.ir.typing import infer_types
 
 COORDINATES = ("b", "h", "m", "n")
 NARROW = 1 << 31
-SMALLEST, LARGEST = 1e-30, 1e30
-"""Constants between these have an inverse in f32 that is as exact as they are."""
 WRITTEN = frozenset({"constant", "cast", "index", "indirect", "load", "store"})
 """Statements that can be written here besides pointwise operations."""
 
@@ -134,23 +132,18 @@ class _PointWriter:
         if stmt.op in POINTWISE:
             varies = frozenset[str]().union(*[self.varies[a] for a in stmt.args])
             values, types = [self.values[a] for a in stmt.args], [self._type(a) for a in stmt.args]
-            if self.is_short and stmt.op == "tanh" and types[0] is DType.F32:
-                return f"tr_tanh_short({values[0]})", varies
             if (inverse := self._inverse(stmt)) is not None:
                 return f"{values[0]} * {inverse!r}", varies
-            return pointwise(stmt.op, values, types, self.types[number]), varies
+            is_short = self.is_short and stmt.op == "tanh"
+            text = pointwise(stmt.op, values, types, self.types[number], is_short=is_short)
+            return text, varies
         return STATEMENTS[stmt.op](self, stmt, number)
 
     def _inverse(self, stmt: Stmt) -> float | None:
         """What to multiply with instead of a division of f32 by a constant, as exact as that."""
         if stmt.op != "truediv" or any(self._type(a) is not DType.F32 for a in stmt.args):
             return None
-        by = self.stmts[stmt.args[1]]
-        value = by.attr("value") if by.op == "constant" else None
-        number_by = value.value if isinstance(value, Literal) else None
-        if not isinstance(number_by, int | float) or not SMALLEST < abs(number_by) < LARGEST:
-            return None
-        return 1.0 / float(number_by)
+        return inverse_of(self.stmts[stmt.args[1]], is_short=True)
 
     def constant(self, stmt: Stmt, number: int) -> tuple[str, frozenset[str]]:
         """A literal."""

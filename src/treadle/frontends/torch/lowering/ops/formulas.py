@@ -140,13 +140,20 @@ def logit(c: Node, self: Tensor, eps: Any = None) -> Tensor:
 
 @lowers("aten.gelu.default")
 def gelu(c: Node, self: Tensor, *, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function, exactly or by tanh."""
+    """x times the normal distribution function, exactly or by tanh.
+
+    Lanes of a GPU have an instruction for powers of 2, from which all of it is made.
+    """
 
     def exact(k: LoopWriter, x: Value) -> Value:
+        if c.is_for_lanes:
+            return x * k.op("gelu_gate", x)
         return x * 0.5 * (1.0 + k.erf(x * math.sqrt(0.5)))
 
     def by_tanh(k: LoopWriter, x: Value) -> Value:
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * (x * x * x))
+        if c.is_for_lanes:
+            return x * k.sigmoid(2.0 * inner)
         return 0.5 * x * (1.0 + k.tanh(inner))
 
     return c.pointwise(exact if approximate == "none" else by_tanh, self)
@@ -157,12 +164,18 @@ def gelu_backward(c: Node, grad: Tensor, self: Tensor, *, approximate: str = "no
     """The gradient of gelu."""
 
     def exact(k: LoopWriter, g: Value, x: Value) -> Value:
+        if c.is_for_lanes:
+            return g * k.op("gelu_slope", x)
         return g * (0.5 + k.op("gelu_tilt", x))
 
     def by_tanh(k: LoopWriter, g: Value, x: Value) -> Value:
         scale = math.sqrt(2.0 / math.pi)
-        t = k.tanh(scale * (x + 0.044715 * (x * x * x)))
+        outer = scale * (x + 0.044715 * (x * x * x))
         inner = scale * (1.0 + 3.0 * 0.044715 * (x * x))
+        if c.is_for_lanes:
+            s = k.sigmoid(2.0 * outer)
+            return g * (s + 2.0 * x * s * (1.0 - s) * inner)
+        t = k.tanh(outer)
         return g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
 
     return c.pointwise(exact if approximate == "none" else by_tanh, grad, self)
