@@ -94,6 +94,16 @@ def test_a_function_of_f32_is_within_eight_ulp(name: str, kind: str) -> None:
     assert largest_error(f"tr_{name}(x)", name, all_of(kind)) <= 8 * ULP
 
 
+def test_erf_is_one_far_out() -> None:
+    # What is left beside it may be multiplied by any number, in a gelu that a user wrote.
+    x = np.array([3.9301, 5, 1e3, 3.4e38, np.inf], np.float32)
+    with np.errstate(all="ignore"):
+        for sides in product((-1, 0, 1), repeat=2):
+            both = compiled("tr_erf(x)", Language(*sides))
+            assert (both(x) == 1).all()
+            assert (both(-x) == -1).all()
+
+
 @pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
 def test_sigmoid_is_within_five_ulp_and_one_for_each_unit_of_the_argument(kind: str) -> None:
     x = all_of(kind)
