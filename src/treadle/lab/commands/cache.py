@@ -1,7 +1,7 @@
 """`treadle cache [show|clear|export|import]`: what is kept between runs.
 
-Compiled code, and which schedules of GPU kernels were measured to be fastest; those can be handed
-on as a file.
+Compiled code, what became of graphs, and which schedules of GPU kernels were measured to be
+fastest; those can be handed on as a file.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from treadle.core.toolchain import code_cache, find_compiler
 from treadle.core.writing import Outputs
 from treadle.lab.output import emit, human_bytes, table
 from treadle.runtime.tuning.answers import all_kept, answers_kept, as_file, put, read_answers
+from treadle.schedule.kept_schedules import schedules_kept
 
 SHOWN = 10
 
@@ -49,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"treadle cache {args.action} takes no file and no GPU", code="OPT002")
     cache = code_cache(options)
     if args.action == "clear":
-        return _clear(cache, answers_kept(options), args.json)
+        return _clear(cache, options, args.json)
     entries, problem = cache.entries(), cache.problem()
+    schedules = schedules_kept(options).entries()
     # Verified one by one, as before loading: what is damaged is replaced when it is next needed.
     sound = [entry for entry in entries if cache.is_whole(entry.key)]
     data: dict[str, object] = {
@@ -62,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         "compiler": list(find_compiler(options)),
         "refused": len(entries) - len(sound),
         "tuned": [asdict(one) for one in all_kept(options)],
+        "schedules": len(schedules),
+        "schedule_bytes": sum(entry.bytes for entry in schedules),
         "entries": [{"key": e.key, "bytes": e.bytes, "used": int(e.used)} for e in entries],
     }
     lines = _lines(cache, options, entries, len(sound))
@@ -77,6 +81,10 @@ def _lines(cache: CodeCache, options: Options, entries: list[Entry], sound: int)
         f"compiler  {' '.join(find_compiler(options)) or 'none was found'}",
         f"kept      {_libraries(len(entries))}, {human_bytes(total)} of {human_bytes(cache.limit)}",
     ]
+    schedules = schedules_kept(options).entries()
+    if schedules:
+        total = sum(entry.bytes for entry in schedules)
+        lines.append(f"schedules {_graphs(len(schedules))}, {human_bytes(total)}")
     tuned = all_kept(options)
     if tuned:
         names = ", ".join(sorted({one.gpu for one in tuned}))
@@ -95,12 +103,15 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-def _clear(cache: CodeCache, tuned: CodeCache, as_json: bool) -> int:
-    gone, answers = cache.clear(), tuned.clear()
+def _clear(cache: CodeCache, options: Options, as_json: bool) -> int:
+    tuned, graphs = answers_kept(options), schedules_kept(options)
+    gone, answers, schedules = cache.clear(), tuned.clear(), graphs.clear()
     total = sum(entry.bytes for entry in gone)
     data: dict[str, object] = {"folder": cache.folder, "removed": len(gone), "bytes": total}
-    data["tuned"] = len(answers)
+    data["tuned"], data["schedules"] = len(answers), len(schedules)
     lines = [f"removed {_libraries(len(gone))}, {human_bytes(total)}: {cache.folder}"]
+    if schedules:
+        lines.append(f"removed schedules of {_graphs(len(schedules))}: {graphs.folder}")
     lines += [f"removed {_questions(len(answers))}: {tuned.folder}"] if answers else []
     emit(as_json, data, lines)
     return 0
@@ -134,6 +145,10 @@ def _import(args: argparse.Namespace, options: Options) -> int:
 
 def _questions(count: int) -> str:
     return "1 kind of GPU kernel" if count == 1 else f"{count} kinds of GPU kernels"
+
+
+def _graphs(count: int) -> str:
+    return "1 graph" if count == 1 else f"{count} graphs"
 
 
 def _libraries(count: int) -> str:

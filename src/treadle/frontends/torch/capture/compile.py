@@ -12,8 +12,9 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ from treadle.runtime.hosts.torch_gpu import gpu_of
 from treadle.runtime.hosts.triton import build_triton_program
 from treadle.runtime.run_facts import Owner
 from treadle.schedule.failure import PipelineError
+from treadle.schedule.kept_schedules import KeptSchedule, KeptSchedules
 from treadle.schedule.overlap.agreement import RankOrderError
 from treadle.schedule.passes import KERNELS, message_passes
 from treadle.schedule.pipeline import run_pipeline
@@ -98,10 +100,34 @@ class Scheduled(NamedTuple):
     ctx: Ctx
 
 
+@dataclass(frozen=True)
+class Recalled:
+    """The same of a program that an earlier run has scheduled."""
+
+    given: Program
+    kept: KeptSchedule
+    ctx: Ctx
+
+    @cached_property
+    def program(self) -> Program:
+        """What was decided: operations in groups, in order."""
+        return self.kept.program()
+
+    @cached_property
+    def kernels(self) -> Program:
+        """What runs: the same as kernels."""
+        return self.kept.kernels()
+
+    @cached_property
+    def journal(self) -> Journal:
+        """What was decided on the way: decided once more, for who asks."""
+        return schedule(self.given, self.ctx.options).journal
+
+
 class Made(NamedTuple):
     """A scheduled program and its code."""
 
-    scheduled: Scheduled
+    scheduled: Scheduled | Recalled
     compiled: CompiledProgram
 
 
@@ -112,7 +138,7 @@ class Built:
     name: str
     """`forward`, `backward`, or `graph` for one without gradients."""
     lowered: Lowered
-    scheduled: Scheduled
+    scheduled: Scheduled | Recalled
     runner: Runner
     provenance: Provenance
     """Operator, line and module behind each node of the graph, for reports and errors."""
@@ -230,9 +256,9 @@ def _build(
         # Other ranks may have compiled it: they must have kept the order in which torch runs it.
         agree_on_order(lowered.program, lowered.program)
         raise
-    agree_on_order(scheduled.program, lowered.program)
+    agree_on_order(scheduled.kernels, lowered.program)
     blame = partial(blamed_places, provenance, compiled.program)
-    signature = signature_of(lowered, owners, scheduled.program)
+    signature = signature_of(lowered, owners, scheduled.kernels)
     runner = Runner(compiled, signature, scheduled.ctx, blame)
     if kind is GraphKind.FORWARD:
         saved.forward = provenance
@@ -254,7 +280,7 @@ def _own_products(options: Options) -> bool:
 
 @lru_cache(maxsize=MOST_COMPILED)
 def _made(key: _ByText, options: Options) -> Made:
-    scheduled = schedule(key.program, options)
+    scheduled = scheduled_or_recalled(key.program, key.text, options)
     if is_for_triton(key.program, options):
         gpu = gpu_of({b.device for b in key.program.buffers})
         return Made(scheduled, build_triton_program(scheduled.kernels, options, gpu))
@@ -271,10 +297,28 @@ def is_for_triton(program: Program, options: Options) -> bool:
     return "cuda" in devices or options.code == "triton"
 
 
+def scheduled_or_recalled(program: Program, text: str, options: Options) -> Scheduled | Recalled:
+    """The program after all passes, which earlier runs may have run."""
+    earlier = KeptSchedules(options)
+    if (kept := earlier.find(program, text)) is not None:
+        found = Recalled(program, kept, context_of(program, options))
+        with suppress(TreadleError):  # one that cannot be read is as good as none
+            if found.kernels.ops:
+                return found
+    made = schedule(program, options)
+    earlier.keep(program, text, made.program, made.kernels)
+    return made
+
+
+def context_of(program: Program, options: Options) -> Ctx:
+    """What passes are given for a graph."""
+    return Ctx(options, cost_model(program, options), journal_for(options))
+
+
 def schedule(program: Program, options: Options) -> Scheduled:
     """The program after all passes; a pass that fails leaves a reproducer in the cache folder."""
-    journal = journal_for(options)
-    ctx = Ctx(options, cost_model(program, options), journal)
+    ctx = context_of(program, options)
+    journal = ctx.journal
     if options.dump is None:
         # The pipeline writes reproducers where it dumps: not into the user's folder, then.
         folder = os.path.join(cache_folder(options), "reproducers")
