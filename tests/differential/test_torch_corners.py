@@ -85,6 +85,13 @@ def test_a_complex_input_may_be_changed_in_place() -> None:
     assert torch.equal(x, torch.full((3,), 2j, dtype=torch.complex64))
 
 
+def test_a_position_in_rows_of_one_element_counts_all_of_them() -> None:
+    x = torch.arange(64.0)[:, None]
+    for spread in (x.expand(-1, 5), x[:, :, None].expand(64, 3, 2), x[None].expand(3, -1, 5)):
+        found = compiled(lambda x: (x.argmax(), x.argmin(), x.median()))(spread)
+        assert found == (spread.argmax(), spread.argmin(), spread.median())
+
+
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_nothing_has_no_largest_element(name: str) -> None:
     with pytest.raises(Exception, match=r"no identity|non-zero|Expected reduction dim"):

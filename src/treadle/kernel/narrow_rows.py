@@ -39,6 +39,9 @@ def narrow_rows(
     written = [a.storage for a in accesses if a.mode]
     touched = [a.storage for a in accesses]
     loads = [at.number for at in body.walk() if at.stmt.op == "load"]
+    stores = [at.stmt for at in body.walk() if at.stmt.op == "store"]
+    # To stage a value is about all stores of it.
+    late = {s.args[0] for s in stores if touched.count(program.storage_of(s.buffer)) > 1}
     found = []
     for at in body.walk():
         stmt = at.stmt
@@ -51,7 +54,7 @@ def narrow_rows(
             continue
         if stmt.op == "load" and storage not in written:
             found.append(at.number)
-        elif stmt.op == "store" and stmt.mode == "plain" and touched.count(storage) == 1:
+        elif stmt.op == "store" and stmt.mode == "plain" and stmt.args[0] not in late:
             # To stage a load is about its own row, which one number for all of `v` has not.
             found += [] if stmt.args[0] in (*found, *loads) else [stmt.args[0]]
     return [n for n in found if n is not None]

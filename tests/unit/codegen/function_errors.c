@@ -2,7 +2,8 @@
 
    The prelude and fast.h stand before this text. Prints a line for each function: its name, the
    largest error in units of the last place, the bits of the input that has it, and how many inputs
-   gave a NaN, an infinity or a sign that the exact function does not give. */
+   gave a NaN, an infinity or a sign that the exact function does not give; infinities are inputs
+   always, and give the exact function's limit if that is a float. */
 #include <stdio.h>
 
 static double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
@@ -39,12 +40,13 @@ static float given[LENGTH], found[LENGTH];
         long wrong = 0;                                                                           \
         for (uint64_t bits = first; bits < UINT64_C(1) << 32;) {                                  \
             int count = 0;                                                                        \
+            if (bits == first) given[count++] = INFINITY, given[count++] = -INFINITY;             \
             for (; count < LENGTH && bits < UINT64_C(1) << 32; bits += step)                      \
                 given[count++] = tr_f32_bits((uint32_t)bits);                                     \
             _Pragma("omp simd") for (int k = 0; k < count; ++k) found[k] = FAST(given[k]);        \
             for (int k = 0; k < count; ++k) {                                                     \
-                double error = error_of(found[k], EXACT((double)given[k]));                       \
-                wrong += error < 0;                                                               \
+                double exact = EXACT((double)given[k]), error = error_of(found[k], exact);        \
+                wrong += error < 0 || (isinf(given[k]) && error > 0 && exact == (float)exact);    \
                 if (error > largest) largest = error, at = tr_bits_f32(given[k]);                 \
             }                                                                                     \
         }                                                                                         \

@@ -69,3 +69,60 @@ def test_floats_are_rounded_to_the_nearest_ties_to_even() -> None:
         np.testing.assert_array_equal(found, x.astype(np.float16))
     signs = np.signbit(found) == np.signbit(x)
     assert signs[~np.isnan(x)].all()
+
+
+SHARED = """treadle 1
+program p
+inputs x
+outputs y
+numerics blocked 512, functions 6 ulp, as result, contract, reassociate
+
+buffer x : f16[127] on cpu
+buffer y : f16[257, 127] on cpu
+
+loop y_ on cpu for i in 127 reduce r in 257 {
+  %0 = load x[i]
+  %1 = cast f32 %0
+  %2 = reduce sum %1
+  %3 = truediv %1, %2
+  %4 = cast f16 %3
+  store y[127*r + i] = %4
+}
+"""
+
+
+def test_what_all_rows_share_is_stored_where_it_is_not_made() -> None:
+    program = parse_program(SHARED)
+    ctx = Ctx(Options(check=2), Roofline(program), Journal())
+    compiled = compile_program(run_pipeline(program, ctx, KERNELS), optimise=2)
+    x = (np.arange(127) + 1).astype(np.float16)
+    found = compiled.run({"x": x}).read("y")
+    np.testing.assert_array_equal(found, np.full((257, 127), 1 / 257, np.float16))
+
+
+TWICE = """treadle 1
+program p
+inputs x
+outputs x, y
+numerics blocked 512, functions 6 ulp, as result, contract, reassociate
+
+buffer x : f16[3, 48] on cpu
+buffer y : f16[3, 48] on cpu
+
+loop y_ on cpu for i in 3, j in 48 {
+  %0 = load x[48*i + j]
+  %1 = add %0, %0
+  store y[48*i + j] = %1
+  store x[48*i + j] = %1
+}
+"""
+
+
+def test_what_is_stored_where_it_is_read_has_no_row_for_another_store() -> None:
+    program = parse_program(TWICE)
+    ctx = Ctx(Options(check=2), Roofline(program), Journal())
+    compiled = compile_program(run_pipeline(program, ctx, KERNELS), optimise=2)
+    x = np.arange(144).reshape(3, 48).astype(np.float16)
+    result = compiled.run({"x": x})
+    for name in ("x", "y"):
+        np.testing.assert_array_equal(result.read(name), 2 * x)

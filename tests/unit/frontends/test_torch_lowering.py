@@ -218,6 +218,13 @@ def test_a_view_is_found_where_memory_allows_one() -> None:
     assert view_strides(turned, consts(24), groups) is None
 
 
+def test_a_row_of_one_element_again_and_again_is_not_what_follows_it() -> None:
+    spread = Layout(consts(6, 4), consts(1, 0))
+    assert view_strides(spread, consts(24), grouped(spread.sizes, consts(24))) is None
+    same = Layout(consts(6, 4), consts(0, 0))
+    assert view_strides(same, consts(24), grouped(same.sizes, consts(24))) == consts(0)
+
+
 # ---------------------------------------------------------------------------- sizes, registry
 
 

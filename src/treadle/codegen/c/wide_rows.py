@@ -117,10 +117,13 @@ class WideRows:
         return f"{self.w.frame.pointer(step.stmt.buffer)} + ({start} + {self._name}_b)"
 
     def _unrounded(self, step: Step) -> str:
-        """What is stored, before it was made narrow, if it was."""
+        """What is stored, before it was made narrow, if it was: in the same walk over the loops.
+
+        A value of another walk has a place from which it is read; what it was made of has none.
+        """
         w, (number,) = self.w, step.stmt.args
         made = w.masks.made_by(number)
-        if made.op == "cast" and w.type_of(made.args[0]) is DType.F32:
+        if made.op == "cast" and made.args[0] in w._scope and w.type_of(made.args[0]) is DType.F32:
             return w.name_of(made.args[0])
         given, name = w.type_of(number), w.name_of(number)
         return name if held(given) == "float" else converted(name, given, self._type(step))

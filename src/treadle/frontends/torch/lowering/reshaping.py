@@ -105,8 +105,10 @@ def _common_step(layout: Layout, dims: Sequence[int]) -> Expr | None:
         return as_expr(1)
     for outer, inner in pairwise(real):
         step = layout.strides[inner] * layout.sizes[inner]
-        # A step of at least 1 differs only where there are no elements.
-        if layout.strides[outer] is not step and layout.strides[outer] is not maximum(1, step):
+        if layout.strides[outer] is step:
+            continue
+        # A step of at least 1 differs only where there are no elements, or all are one element.
+        if step.value == 0 or layout.strides[outer] is not maximum(1, step):
             return None
     return layout.strides[real[-1]]
 
