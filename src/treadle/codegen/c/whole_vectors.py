@@ -54,7 +54,7 @@ from treadle.codegen.c.whole_values import (
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
 WORTH = re.compile(
     rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_(?:b?f16|f8\w+)|to_8_bits)\("
-    r"|\(uint8_t\)\(\w+\[.*\] != 0\);"
+    r"|\(uint8_t\)\("
 )
 """What makes a loop faster this way, besides reductions."""
 DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
