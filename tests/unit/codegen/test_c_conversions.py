@@ -35,6 +35,26 @@ void in_8_bits(const float *x, int8_t *y, long n)
     #pragma omp simd
     for (long i = 0; i < n; ++i) y[i] = (int8_t)tr_to_8_bits(x[i]);
 }
+void limited(const float *x, const float *y, float *z, long n)
+{
+    #pragma omp simd
+    for (long i = 0; i < n; ++i) z[i] = tr_minimum_f32(tr_maximum_f32(x[i], y[i]), y[i + 1]);
+}
+void limited_f64(const double *x, const double *y, double *z, long n)
+{
+    #pragma omp simd
+    for (long i = 0; i < n; ++i) z[i] = tr_minimum_f64(tr_maximum_f64(x[i], y[i]), y[i + 1]);
+}
+void in_f8(const float *x, uint8_t *y, long n)
+{
+    #pragma omp simd
+    for (long i = 0; i < n; ++i) y[i] = tr_encode_f8e5m2(tr_round_f8e5m2(x[i]));
+}
+void in_f8_fn(const float *x, uint8_t *y, long n)
+{
+    #pragma omp simd
+    for (long i = 0; i < n; ++i) y[i] = tr_encode_f8e4m3fn(tr_round_f8e4m3fn(x[i]));
+}
 void by_64_bits(const float *x, int8_t *y, long n)
 {
     for (long i = 0; i < n; ++i) y[i] = (int8_t)tr_to_i64(x[i]);
@@ -106,6 +126,7 @@ def test_loops_of_conversions_run_on_vectors(compiled: Path) -> None:
     text = subprocess.run(
         [disassembler, "-d", str(compiled)], check=True, capture_output=True, text=True
     ).stdout
-    for name in ("rounded", "encoded", "decoded", "in_8_bits"):
+    plain = ("rounded", "encoded", "decoded", "in_8_bits")
+    for name in (*plain, "limited", "limited_f64", "in_f8", "in_f8_fn"):
         body = text.split(f"<{name}>:")[1].split("\n\n")[0]
         assert re.search(r"%[yz]mm", body), name

@@ -284,6 +284,16 @@ def test_should_not_touch_what_a_compiler_does_as_well() -> None:
     assert written("const float v0 = p0[r0] * v90;", "p0[r0] = (v0);") == ""
 
 
+def test_conditions_that_are_stored_go_on_whole_vectors() -> None:
+    top = CodeBlock()
+    top.add("float *const p0 = (float *)a0;", "uint8_t *const p1 = (uint8_t *)a1;")
+    top.add("#pragma omp simd")
+    block = top.open("for (int64_t r0 = 0; r0 < 16; ++r0)")
+    block.add("const float v0 = p0[r0];", "const uint8_t v1 = (uint8_t)(v0 > 0);", "p1[r0] = (v1);")
+    assert write_whole(VectorLoop(top, block, {}, 16), types_within(top))
+    assert "tr_w_store_flags(p1 + r0, v1);" in "\n".join(top.lines())
+
+
 @pytest.mark.parametrize("text", ["goto done;", "if (x) {", "v0 ? a : b;", "const float v0 = ;"])
 def test_should_not_read_other_lines(text: str) -> None:
     assert read_line(text) is None

@@ -65,6 +65,11 @@ class NarrowValues:
         self._holds[name], self._is_mild[name] = self.holds(value), self.is_mild(value)
         self._is_doubled[name] = self.is_doubled(value)
 
+    def learn_of_8_bits(self, name: str) -> None:
+        """Note that a value of the loop is a whole number of 8 bits."""
+        self._holds[name], self._is_mild[name] = frozenset(NARROW), True
+        self._is_doubled[name] = False
+
     def holds(self, e: CTree) -> frozenset[str]:
         """The narrow types that have every value of an expression."""
         number = self.number(e)
@@ -73,6 +78,8 @@ class NarrowValues:
         match e:
             case CName(text):
                 return frozenset(NARROW) if text in LIMITS else self._holds.get(text, NONE)
+            case CCast("int8_t" | "uint8_t", _):
+                return frozenset(NARROW)
             case CCast("float", value) | CUnary("-", value) | CCall("fabsf", (value,)):
                 return self.holds(value)
             case CChoice(_, a, b) | CCall("tr_chosen_f32", (_, a, b)):

@@ -71,21 +71,6 @@ TR_FN uint16_t tr_encode_bf16(float x)
 
 TR_FN float tr_decode_bf16(uint16_t u) { return tr_f32_bits((uint32_t)u << 16); }
 
-/* Magnitude bits of x in a format with `mantissa` bits, exponent bias `bias`; may be too large. */
-TR_FN uint32_t tr_encode_magnitude(uint32_t a, int mantissa, int bias)
-{
-    int exponent = (int)(a >> 23) - 127;
-    int shift = 23 - mantissa;
-    if (exponent >= 1 - bias) {
-        uint32_t rounded = a + ((1u << (shift - 1)) - 1u) + ((a >> shift) & 1u);
-        return (rounded >> shift) - ((uint32_t)(127 - bias) << mantissa);
-    }
-    shift += 1 - bias - exponent;
-    if (shift > 24) return 0;
-    uint32_t m = (a & 0x7fffffu) | (exponent > -127 ? 0x800000u : 0u);
-    return (m + ((1u << (shift - 1)) - 1u) + ((m >> shift) & 1u)) >> shift;
-}
-
 /* f16, without a branch and in whole numbers of 32 bits, so that loops over it run on vectors.
 
    Below 2^-14 a number of the type is a multiple of 2^-24, which is what the last place of a float
@@ -119,43 +104,60 @@ TR_FN float tr_decode_f16(uint16_t u)
     return tr_f32_bits((uint32_t)code | ((uint32_t)u & 0x8000u) << 16);
 }
 
+/* Both kinds of 8 bits as f16 above: no branch, whole numbers of 32 bits, and a number that is added
+   rounds what lies below the smallest normal one. A NaN of e5m2 keeps what it can of its payload. */
+TR_FN float tr_round_f8e5m2(float x)
+{
+    int32_t u = (int32_t)tr_bits_f32(x), a = u & 0x7fffffff;
+    int32_t normal = (int32_t)((uint32_t)a + 0xfffffu + ((uint32_t)a >> 21 & 1u)) & -0x200000;
+    int32_t small = (int32_t)tr_bits_f32((tr_f32_bits((uint32_t)a) + 128.0f) - 128.0f);
+    int32_t nan = (a & 0x00600000) ? a & -0x200000 : 0x7fc00000;
+    int32_t large = a > 0x7f800000 ? nan : 0x7f800000;
+    int32_t finite = a < 0x38800000 ? small : normal;
+    return tr_f32_bits((uint32_t)((a > 0x476fffff ? large : finite) | (u & INT32_MIN)));
+}
+
 TR_FN uint8_t tr_encode_f8e5m2(float x)
 {
-    uint32_t u = tr_bits_f32(x), a = u & 0x7fffffffu;
-    uint8_t sign = (uint8_t)((u >> 24) & 0x80u);
-    if (a > 0x7f800000u) {
-        uint32_t payload = (a >> 21) & 3u;
-        return (uint8_t)(sign | 0x7cu | (payload ? payload : 2u));
-    }
-    uint32_t code = tr_encode_magnitude(a, 2, 15);
-    return (uint8_t)(sign | (code > 0x7cu ? 0x7cu : code));
+    int32_t u = (int32_t)tr_bits_f32(x), a = u & 0x7fffffff;
+    int32_t small = (int32_t)tr_bits_f32(tr_f32_bits((uint32_t)a) + 128.0f) - 0x43000000;
+    int32_t finite = a < 0x38800000 ? small : (a >> 21) - (112 << 2);
+    int32_t code = a > 0x47600000 ? 0x7c | (a >> 21 & 3) : finite;
+    return (uint8_t)(code | (u >> 24 & 0x80));
 }
 
 TR_FN float tr_decode_f8e5m2(uint8_t u) { return tr_decode_f16((uint16_t)((uint32_t)u << 8)); }
 
+/* Without an infinity: what is too large becomes the largest. */
+TR_FN float tr_round_f8e4m3fn(float x)
+{
+    int32_t u = (int32_t)tr_bits_f32(x), a = u & 0x7fffffff;
+    int32_t normal = (int32_t)((uint32_t)a + 0x7ffffu + ((uint32_t)a >> 20 & 1u)) & -0x100000;
+    int32_t small = (int32_t)tr_bits_f32((tr_f32_bits((uint32_t)a) + 16384.0f) - 16384.0f);
+    int32_t large = a > 0x7f800000 ? 0x7fc00000 : 0x43e00000;
+    int32_t finite = a < 0x3c800000 ? small : normal;
+    return tr_f32_bits((uint32_t)((a > 0x43e00000 ? large : finite) | (u & INT32_MIN)));
+}
+
 TR_FN uint8_t tr_encode_f8e4m3fn(float x)
 {
-    uint32_t u = tr_bits_f32(x), a = u & 0x7fffffffu;
-    uint8_t sign = (uint8_t)((u >> 24) & 0x80u);
-    if (a > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
-    uint32_t code = tr_encode_magnitude(a, 3, 7);
-    return (uint8_t)(sign | (code > 0x7eu ? 0x7eu : code)); /* no infinity: the largest value */
+    int32_t u = (int32_t)tr_bits_f32(x), a = u & 0x7fffffff;
+    int32_t small = (int32_t)tr_bits_f32(tr_f32_bits((uint32_t)a) + 16384.0f) - 0x46800000;
+    int32_t finite = a < 0x3c800000 ? small : (a >> 20) - (120 << 3);
+    int32_t code = a > 0x7f800000 ? 0x7f : finite;
+    return (uint8_t)(code | (u >> 24 & 0x80));
 }
 
 TR_FN float tr_decode_f8e4m3fn(uint8_t u)
 {
-    uint32_t sign = (uint32_t)(u & 0x80u) << 24, e = (u >> 3) & 15u, m = u & 7u;
-    if ((u & 0x7fu) == 0x7fu) return tr_f32_bits(sign | 0x7fc00000u);
-    if (e == 0u) {
-        float small = (float)m * 0x1p-9f;
-        return sign ? -small : small;
-    }
-    return tr_f32_bits(sign | ((e + 120u) << 23) | (m << 20));
+    int32_t a = ((int32_t)u & 0x7f) << 20, normal = a + (120 << 23);
+    int32_t small = (int32_t)tr_bits_f32(tr_f32_bits((uint32_t)(a + (121 << 23))) - 0x1p-6f);
+    int32_t finite = a < 0x00800000 ? small : normal;
+    int32_t code = a == 0x7f << 20 ? 0x7fc00000 : finite;
+    return tr_f32_bits((uint32_t)code | ((uint32_t)u & 0x80u) << 24);
 }
 
 TR_FN float tr_round_bf16(float x) { return tr_f32_bits(tr_rounded_bf16_bits(x)); }
-TR_FN float tr_round_f8e5m2(float x) { return tr_decode_f8e5m2(tr_encode_f8e5m2(x)); }
-TR_FN float tr_round_f8e4m3fn(float x) { return tr_decode_f8e4m3fn(tr_encode_f8e4m3fn(x)); }
 
 /* ------------------------------------------------------------------ float to whole */
 
@@ -278,9 +280,19 @@ TR_FN int64_t tr_gcd(int64_t a, int64_t b)
 
 /* ------------------------------------------------------------------ floats */
 
+/* Chosen by bits: of one choice that another one reads gcc 12 makes branches, and no vectors. */
+#define TR_EXTREME_FUNCTION(name, T, S, U, is_it)                                                 \
+    TR_FN T tr_##name##_##S(T a, T b)                                                             \
+    {                                                                                             \
+        const U x = tr_bits_##S(a), y = tr_bits_##S(b);                                           \
+        return tr_##S##_bits(y ^ ((x ^ y) & (0 - (U)((a is_it b) | (a != a)))));                  \
+    }
+TR_EXTREME_FUNCTION(maximum, float, f32, uint32_t, >)
+TR_EXTREME_FUNCTION(minimum, float, f32, uint32_t, <)
+TR_EXTREME_FUNCTION(maximum, double, f64, uint64_t, >)
+TR_EXTREME_FUNCTION(minimum, double, f64, uint64_t, <)
+
 #define TR_FLOAT_FUNCTIONS(T, S, F)                                                               \
-    TR_FN T tr_maximum_##S(T a, T b) { return (a > b || a != a) ? a : b; }                        \
-    TR_FN T tr_minimum_##S(T a, T b) { return (a < b || a != a) ? a : b; }                        \
     TR_FN T tr_sign_##S(T x) { return (T)((x > 0) - (x < 0)); }                                   \
     TR_FN T tr_remainder_##S(T a, T b)                                                            \
     {                                                                                             \

@@ -115,7 +115,7 @@ def prelude(helpers: frozenset[str] = frozenset()) -> str:
             texts += [] if kind else [f"TR_LIBRARY_WHOLE{count}({plain})"]
         texts += [f"TR_{name.removeprefix(F64).upper()}_F64" for name in made]
         texts += remainders(exact, _header("remainders"))
-        texts += [_header("whole")] if "whole" in helpers else []
+        texts += [_header("whole"), _header("whole_bytes")] if "whole" in helpers else []
     texts += [_header("stream")] if "stream" in helpers else []
     return "\n".join(texts)
 

@@ -80,13 +80,23 @@ PLAIN = {
     "tr_minimum_f32": "tr_w_minimum",
     "tr_round_bf16": "tr_w_round_bf16",
     "tr_round_f16": "tr_w_round_f16",
+    "tr_round_f8e4m3fn": "tr_w_round_f8e4m3fn",
+    "tr_round_f8e5m2": "tr_w_round_f8e5m2",
 }
 """Functions of floats -> their form on vectors."""
 LIMITED = {"tr_maximum_f32": "tr_w_at_least", "tr_minimum_f32": "tr_w_at_most"}
 """The same where the second operand is known, and no NaN; `_nonzero` where it is no zero either."""
 SMALL = {"int8_t": "tr_w_i8", "uint8_t": "tr_w_u8"}
 """The last 8 bits as what they are in such a type."""
-DECODED = {"tr_decode_bf16": "tr_w_load_bf16", "tr_decode_f16": "tr_w_load_f16"}
+LOADED = {"int8_t": "tr_w_load_i8", "uint8_t": "tr_w_load_u8"}
+"""How such numbers are read from memory."""
+DECODED = {
+    "tr_decode_bf16": ("uint16_t", "tr_w_load_bf16"),
+    "tr_decode_f16": ("uint16_t", "tr_w_load_f16"),
+    "tr_decode_f8e4m3fn": ("uint8_t", "tr_w_load_f8e4m3fn"),
+    "tr_decode_f8e5m2": ("uint8_t", "tr_w_load_f8e5m2"),
+}
+"""What reads a narrow float: from elements of which type, and how side by side."""
 
 
 class UnwritableError(Exception):
@@ -321,6 +331,14 @@ class LaneValues:
             return LaneValue(LaneKind.VECTOR, f"tr_w_load{HERE}({e.base} + {e.text})")
         return LaneValue(LaneKind.BYTES, f"tr_w_flags{HERE}({e.base} + {e.text})")
 
+    def small(self, e: CTree) -> LaneValue | None:
+        """Whole numbers of 8 bits that lie side by side in memory; None if it is something else."""
+        kind = self.types.get(e.base, "") if isinstance(e, CElement) else ""
+        if not isinstance(e, CElement) or kind not in LOADED or self.step(e.index) != 1:
+            return None
+        self.has_places = True
+        return LaneValue(LaneKind.SMALL, f"{LOADED[kind]}{HERE}({e.base} + {e.text})")
+
     def _cast(self, to: str, value: LaneValue) -> LaneValue:
         is_one = value.kind in (LaneKind.FLOAT, LaneKind.NUMBER)
         if to == "float" and (value.kind is LaneKind.VECTOR or is_one):
@@ -422,7 +440,8 @@ class LaneValues:
         return LaneValue(LaneKind.VECTOR, f"{name}({', '.join(v.vector for v in given)})")
 
     def _decoded(self, function: str, e: CTree) -> LaneValue:
-        if not isinstance(e, CElement) or self.types.get(e.base) != "uint16_t":
+        kind, load = DECODED[function]
+        if not isinstance(e, CElement) or self.types.get(e.base) != kind:
             raise UnwritableError(function)
         step = self.step(e.index)
         if step == 0:
@@ -430,4 +449,4 @@ class LaneValues:
         if step != 1:
             raise UnwritableError(e.text)
         self.has_places |= function != "tr_decode_bf16"
-        return LaneValue(LaneKind.VECTOR, f"{DECODED[function]}{HERE}({e.base} + {e.text})")
+        return LaneValue(LaneKind.VECTOR, f"{load}{HERE}({e.base} + {e.text})")

@@ -53,8 +53,8 @@ from treadle.codegen.c.whole_values import (
 
 OPENING = re.compile(r"for \(int64_t (\w+) = 0; \1 < ([^;]+); \+\+\1\)")
 WORTH = re.compile(
-    rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_b?f16|to_8_bits)\("
-    r"|\(uint8_t\)\(\w+\[.*\] != 0\);"
+    rf"\btr_(?:{VECTOR}\w+|(?:round|decode|encode)_(?:b?f16|f8\w+)|to_8_bits)\("
+    r"|\(uint8_t\)\("
 )
 """What makes a loop faster this way, besides reductions."""
 DECLARED = re.compile(r"\b(float|double|u?int(?:8|16|32|64)_t) (?:\*const )?(\w+)")
@@ -96,7 +96,14 @@ TWO = {
 GOES_PAST = "goes_past"
 """What says in C whether stores go past the caches."""
 NO_ROWS = OwnRows()
-ENCODED = {"tr_encode_bf16": "tr_w_store_bf16", "tr_encode_f16": "tr_w_store_f16"}
+ENCODED = {
+    f"tr_encode_{kind}": (of, f"tr_w_store_{kind}")
+    for of, kinds in (("uint16_t", ("bf16", "f16")), ("uint8_t", ("f8e4m3fn", "f8e5m2")))
+    for kind in kinds
+}
+"""What writes a narrow float: into elements of which type, and how side by side."""
+ROUNDED_AGAIN = {f"tr_round_{kind}": f"tr_encode_{kind}" for kind in ("f16", "f8e4m3fn", "f8e5m2")}
+"""What rounds -> what writes such a value, and rounds as well."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +203,8 @@ class WholeLoop:
         """Arrays whose elements are in vectors that outlast the loop."""
         self.streamed: Collection[str] = ()
         """Arrays whose stores may go past the caches."""
-        self.exact: dict[str, str] = {}
-        """Values that were rounded to f16 -> what they were before."""
+        self.exact: dict[tuple[str, str], str] = {}
+        """Values that were rounded, and what writes them and rounds -> what they were before."""
         self.combines = {
             state: COUNTED if op == "+" and types.get(state) == STATES[COUNTED] else op
             for state, op in loop.reductions.items()
@@ -241,7 +248,8 @@ class WholeLoop:
                     raise UnwritableError(text)
                 return text
             case CDeclared("float" | "uint8_t" | "int8_t" as ctype, name, value):
-                return self._declared(ctype, name, self.values.value(value), value)
+                found = self.values.small(value) if ctype in SMALL else None
+                return self._declared(ctype, name, found or self.values.value(value), value)
             case CAssigned(CName(state), op, value) if state in self.loop.reductions:
                 return self._combined(state, op, value)
             case CAssigned(CElement() as element, op, value):
@@ -254,11 +262,14 @@ class WholeLoop:
         is_wrong = not is_small and is_flag != (ctype == "uint8_t")
         if is_wrong or value.kind is LaneKind.BYTES:
             raise UnwritableError(name)
-        if isinstance(tree, CCall) and tree.function == "tr_round_f16":
-            self.exact[name] = self.values.value(tree.args[0]).vector
+        if isinstance(tree, CCall) and (writes := ROUNDED_AGAIN.get(tree.function)):
+            self.exact[name, writes] = self.values.value(tree.args[0]).vector
         known = LaneKind.FLOAT if value.kind is LaneKind.NUMBER else value.kind
         self.values.known[name] = known
-        self.values.narrow.learn(name, tree)
+        if known is LaneKind.SMALL:
+            self.values.narrow.learn_of_8_bits(name)
+        else:
+            self.values.narrow.learn(name, tree)
         types = {LaneKind.VECTOR: "tr_w", LaneKind.FLAGS: "tr_wi", LaneKind.SMALL: "tr_wi"}
         return f"const {types.get(known, ctype)} {name} = {value.text};"
 
@@ -293,8 +304,8 @@ class WholeLoop:
         self.values.has_places |= kind != "uint16_t"
         if self.values.step(to.index) != 1 or op not in ("=", "+="):
             raise UnwritableError(to.text)
-        if kind == "uint16_t" and op == "=" and isinstance(value, CCall):
-            return self._encoded(place, value)
+        if op == "=" and isinstance(value, CCall) and value.function in ENCODED:
+            return self._encoded(place, kind, value)
         found = self.values.value(value)
         if to.base in self.rows.stored and op == "=":
             kind, start = self.rows.stored[to.base]
@@ -316,16 +327,18 @@ class WholeLoop:
             return f"tr_w_stream({GOES_PAST}, {place}, {found.vector});", line
         return line
 
-    def _encoded(self, place: str, value: CCall) -> str:
-        if value.function not in ENCODED:
+    def _encoded(self, place: str, kind: str | None, value: CCall) -> str:
+        of, store = ENCODED[value.function]
+        if kind != of:
             raise UnwritableError(value.function)
         (given,) = value.args
         text = self.values.value(given).vector
-        if value.function == "tr_encode_f16" and isinstance(given, CName):
-            text = self.exact.get(given.text, text)  # to store rounds
-        self.values.has_places |= value.function != "tr_encode_bf16"
+        if value.function != "tr_encode_bf16":
+            self.values.has_places = True
+            if isinstance(given, CName):  # to store rounds
+                text = self.exact.get((given.text, value.function), text)
         self.stored[len(self.body)] = place, text
-        return f"{ENCODED[value.function]}{HERE}({place}, {text});"
+        return f"{store}{HERE}({place}, {text});"
 
     # -- the loop --------------------------------------------------------------------------
     def replace(self) -> None:
