@@ -103,7 +103,7 @@ class KeptSchedules:
 
 def schedules_kept(options: Options) -> CodeCache:
     """Where schedules are kept."""
-    return CodeCache(os.path.join(cache_folder(options), FOLDER), LIMIT)
+    return CodeCache(os.path.join(cache_folder(options), FOLDER), min(LIMIT, options.cache_limit))
 
 
 def _put(cache: CodeCache, key: str, content: dict[str, str]) -> None:
