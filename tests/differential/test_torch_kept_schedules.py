@@ -88,17 +88,8 @@ def test_what_is_recalled_reports_the_same_decisions(tmp_path: Path) -> None:
         report = found["graph"].to_json()
         del report["seconds"]
         reports.append(report)
-        wait_for_writers()
     assert schedules_kept(Options.make(cache_dir=str(tmp_path / "cache"))).entries()
     assert reports[0] == reports[1]
-
-
-def wait_for_writers() -> None:
-    import threading
-
-    for one in threading.enumerate():
-        if one.name.startswith("treadle schedule"):
-            one.join()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -36,8 +35,6 @@ LEAST_OPERATIONS = 4
 """Fewer are scheduled sooner than a file is found."""
 NOT_DECIDING = ("cache_dir", "cache_limit", "cc", "report", "report_times", "reuse", "host")
 """Options that no pass asks for."""
-WRITER = "treadle schedule"
-"""The name of threads that write; a process that ends waits for them."""
 SOURCES = (".py", ".c", ".h")
 
 
@@ -81,14 +78,13 @@ class KeptSchedules:
         return None
 
     def keep(self, given: Program, text: str, program: Program, kernels: Program) -> None:
-        """Remember what became of a program, while the caller goes on: a disk may take its time.
+        """Remember what became of a program; a cache that cannot be used costs the next run only.
 
-        A cache that cannot be used costs the next run, not us.
+        Not beside the caller: who forks would take along half of it.
         """
         if self._is_worth_it(given):
             content = {"program": show_program(program), "kernels": show_program(kernels)}
-            arguments = (schedules_kept(self.options), self._key(text), content)
-            threading.Thread(target=_put, args=arguments, name=WRITER).start()
+            _put(schedules_kept(self.options), self._key(text), content)
 
     def _is_worth_it(self, program: Program) -> bool:
         return self.may_be_asked and len(program.ops) >= LEAST_OPERATIONS
