@@ -24,7 +24,7 @@ from treadle.ir.ops import OPS
 from treadle.ir.pattern import NAMES_A_BUFFER
 from treadle.ir.program import Loop, Program
 from treadle.ir.rewrite import BodySource, Rewriter, pruned
-from treadle.ir.spec_facts import facts_of
+from treadle.ir.spec_facts import facts_of, storage_limit
 from treadle.ir.types import DType
 from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.common_loops import CommonLoops, common_loops
@@ -102,6 +102,9 @@ class Joined:
             verdict = self._agrees(access)
             if not verdict:
                 return verdict
+        verdict = self._shows_inside(copy.doubtful)
+        if not verdict:
+            return verdict
         for access in copy.accesses:
             self._touched.setdefault(access.storage, []).append(access)
         return self._happens_as_often(op, values)
@@ -111,6 +114,15 @@ class Joined:
         return Body(self.common.domain, self.common.inner, self.writer.stmts)
 
     # -- agreement -------------------------------------------------------------------------
+    def _shows_inside(self, doubtful: Sequence[tuple[Expr, Expr]]) -> Verdict:
+        """KER001: what is provably inside in terms of a member's own loops still is."""
+        facts = facts_of(self.body()) if doubtful else self.facts
+        for index, limit in doubtful:
+            if not facts.within(index, limit):
+                reason = "common loops do not show that an index is inside"
+                return no("KER001", reason=reason, index=str(index))
+        return YES
+
     def _agrees(self, b: _Access) -> Verdict:
         """KER002: what members share, one of them writing, they touch at the same point."""
         if self.space.numel.value == 1:
@@ -204,6 +216,8 @@ class _Copy:
         self.facts = facts_of(op.body)
         self.types = infer_types(op.body, to.program.by_name)
         self.accesses: list[_Access] = []
+        self.doubtful: list[tuple[Expr, Expr]] = []
+        """Indices of which loops alone do not say that they are inside, and of what."""
         # As the member writes them, in the order in which they come along.
         self._originals = iter([at.stmt for at in op.body.walk() if at.stmt.op in NAMES_A_BUFFER])
 
@@ -244,6 +258,7 @@ class _Copy:
     def _load(self, writer: Rewriter, stmt: Stmt) -> int:
         number = self.to.known(stmt.buffer, stmt.address)
         if number is None:
+            self._look_inside(writer, stmt)
             number = writer.emit(stmt)
             if not writer.is_in_region:  # what a region loads is seen inside it only
                 self.to.note_load(stmt.buffer, stmt.address, number)
@@ -251,12 +266,21 @@ class _Copy:
 
     def _store(self, writer: Rewriter, stmt: Stmt, found: ValueType) -> int:
         (value,) = stmt.args
+        self._look_inside(writer, stmt)
         element = self.to.program.by_name[stmt.buffer].dtype
         if stmt.mode == "plain" and found is not element:
             value = writer.emit(Stmt("cast", (value,), (element,)))
         writer.emit(Stmt("store", (value,), stmt.attrs))
         self.to.note_store(stmt.buffer, stmt.address, value, stmt.mode)
         return value
+
+    def _look_inside(self, writer: Rewriter, stmt: Stmt) -> None:
+        """Note an index that was provably inside, if the common loops do not say so."""
+        if writer.is_in_region or stmt.attr("unproven"):
+            return
+        limit = storage_limit(self.to.program.by_name[stmt.buffer], self.to.program)
+        if not self.to.facts.within(stmt.address, limit):
+            self.doubtful.append((stmt.address, limit))
 
 
 def _from_data(index: Expr) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from treadle.analysis.cost import work_of
@@ -18,6 +19,7 @@ from treadle.ir.numerics import TORCH
 from treadle.ir.program import Fused, Grouped, Kernel, Loop, MixOrder, Nest, Program
 from treadle.ir.reduced import reduced_once
 from treadle.ir.spec import Stage, verify, violations
+from treadle.ir.text import parse_program
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.kernel.build import with_kernels
 from treadle.kernel.common_loops import common_loops
@@ -239,3 +241,44 @@ def test_building_is_checked_like_any_pass() -> None:
         "state-parameters",
     ]
     assert with_kernels(built) is built
+
+
+TURNED = """treadle 1
+program p
+inputs x
+outputs y
+numerics blocked 512, functions 6 ulp, as result, contract, reassociate
+
+size a in 2.. hint 40
+size b in 2.. hint 4
+size c in 2.. hint 3
+
+buffer x : f64[a, b, c] stride (1, a, a*b) on cpu
+buffer s : f64[] on cpu
+buffer y : f64[a, b, c] stride (1, a, a*b) on cpu
+
+fused g on cpu {
+  loop total on cpu reduce r0 in a, r1 in b, r2 in c {
+    %0 = load x[r0 + r1*a + r2*a*b]
+    %1 = reduce sum %0
+    store s[0] = %1
+  }
+  loop share on cpu for i0 in c, i1 in b, i2 in a {
+    %0 = load x[i2 + i0*a*b + i1*a]
+    %1 = load s[0]
+    %2 = truediv %0, %1
+    store y[i2 + i0*a*b + i1*a] = %2
+  }
+}
+"""
+
+
+def test_members_are_apart_where_run_time_sizes_hide_what_is_inside() -> None:
+    program = verify(parse_program(TURNED))
+    built, verdicts = told(program)
+    assert [v.code for v in verdicts] == ["KER001"]
+    assert "inside" in str(verdicts[0])
+    x = np.arange(1.0, 25.0).reshape(4, 3, 2).transpose(2, 1, 0)
+    sizes = {"a": 2, "b": 3, "c": 4}
+    found = compile_program(built).run({"x": x}, sizes=sizes).read("y")
+    np.testing.assert_allclose(found, x / x.sum(), rtol=1e-15)
