@@ -144,7 +144,9 @@ class _Scheduling:
         if self._is_for_triton(nest) and (made is None or _multiplies_in_place(made)):
             made = sums_apart(nest, self.program, total)
         elif made is None:
-            made = two_orders(nest, self.program, total) or self._for_threads(nest)
+            # Sums within sums would be walked as they stand, one step after the other.
+            apart = two_orders(nest, self.program, total) or sums_apart(nest, self.program, total)
+            made = apart or self._for_threads(nest)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
             if made is not None:

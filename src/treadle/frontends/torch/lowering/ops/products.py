@@ -30,7 +30,7 @@ from treadle.frontends.torch.lowering.node import (
 )
 from treadle.frontends.torch.lowering.registry import lowers
 from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Realised, Tensor
-from treadle.index import Expr, hint
+from treadle.index import Expr, as_expr, hint
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType, Layout
 
@@ -87,7 +87,24 @@ def addmm(
     return _matrices(c, mat1, mat2, follow)
 
 
-def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Realised:
+def _outer(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Tensor:
+    """A column times a row: no sum, but a loop over elements as any other."""
+    check_machine(c)
+    if c.dtype not in (DType.F32, DType.BF16, DType.F16):
+        raise NotLowered("products of other types than f32 are library calls")
+
+    def inner(k: LoopWriter, at: Index) -> Value:
+        *others, i, j = at
+        first = x.load(k, (*others, i, as_expr(0))).to(DType.F32)
+        other = w.load(k, (*others, as_expr(0), j)).to(DType.F32)
+        return converted(follow(k, at, first * other), c.dtype)
+
+    return c.lazy(c.sizes, c.dtype, inner, [x, w])
+
+
+def _matrices(c: Node, x: Tensor, w: Tensor, follow: Follow) -> Tensor:
+    if x.sizes[-1].value == 1:
+        return _outer(c, x, w, follow)
     if x.dtype is w.dtype is DType.F16:
         return _of_halves(c, x, w, follow)
     check_types(c, x, w)
@@ -162,17 +179,25 @@ def _is_row_by_rows(x: Tensor, w: Tensor) -> bool:
 
 
 def _are_rows_apart(x: Tensor, w: Tensor) -> bool:
-    """Whether many single rows are multiplied by matrices of their own, as in a decoder's step.
+    """Whether many matrices are multiplied by one row or column each, as in a decoder's step.
 
-    Sums of columns side by side, a matrix read once: the library asks for each of them anew.
+    A matrix that lies along the terms is rows to sum up, each read once. One that lies across them
+    is columns side by side; the library asks for each of them anew, so that it must fit a cache.
     """
-    is_row = len(x.sizes) == 3 and x.sizes[1].value == 1 and isinstance(w, Realised)
-    if not is_row or not isinstance(w, Realised) or w.layout.strides[2].value != 1:
+    if len(x.sizes) != 3:
         return False
-    n, k = w.sizes[2].value, w.sizes[1].value
+    is_column = w.sizes[2].value == 1
+    if not is_column and x.sizes[1].value != 1:
+        return False
+    matrix, others, terms = (x, 1, 2) if is_column else (w, 2, 1)
+    n, k = matrix.sizes[others].value, matrix.sizes[terms].value
     if n is None or k is None or min(n, k) < LEAST_APART:
         return False
-    return n * k * 4 <= compat.second_cache()
+    if not isinstance(matrix, Realised):
+        return is_column  # it will lie as rows
+    strides = matrix.layout.strides
+    is_across = strides[others].value == 1 and n * k * 4 <= compat.second_cache()
+    return strides[terms].value == 1 or is_across
 
 
 def _least_rows(x: Tensor, w: Tensor) -> int:
