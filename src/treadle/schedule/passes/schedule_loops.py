@@ -37,6 +37,7 @@ from treadle.kernel.online import with_online_sums
 from treadle.kernel.pieces import in_pieces
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import CPU_CHUNKS, chunk_rows
+from treadle.kernel.short_lines import in_short_lines
 from treadle.kernel.single_steps import without_single_steps
 from treadle.kernel.sums_apart import sums_apart
 from treadle.kernel.two_orders import two_orders
@@ -162,6 +163,9 @@ class _Scheduling:
 
     def _pieces(self, nest: Nest) -> list[Nest]:
         """The nest, or pieces of it in each of which vectors load what lies side by side."""
+        short = in_short_lines(nest, self._known(nest))
+        if short is not None:
+            self.changed, nest = True, replace(nest, body=short)
         bodies = in_pieces(nest, self._known(nest))
         return [nest] if bodies is None else self._parts(nest, Renested(bodies, ()))
 
