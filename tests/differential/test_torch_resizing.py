@@ -50,6 +50,27 @@ def test_sizes_without_a_formula_are_like_eagers(mode: str, aligned: bool) -> No
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_nearest_place_is_eagers(mode: str, dtype: Any) -> None:
+    torch.manual_seed(0)
+    for shape in ((2, 3, 11), (2, 3, 11, 8), (1, 2, 5, 6, 7)):
+        x = torch.randn(shape).to(dtype)
+        for size in ((29, 23, 17), (7, 19, 3)):
+            sides = size[: len(shape) - 2]
+            compare(lambda x, s=sides: functional.interpolate(x, s, mode=mode) * 2, x)
+        compare(lambda x: functional.interpolate(x, scale_factor=1.7, mode=mode), x)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_channels_that_lie_last_are_like_eagers(mode: str, dtype: Any) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 9, 8).to(dtype).to(memory_format=torch.channels_last)
+    for factor in (2, 0.5, 1.6):
+        compare(lambda x, f=factor: functional.interpolate(x, scale_factor=f, mode=mode), x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_types_are_like_eagers(dtype: Any) -> None:
     torch.manual_seed(0)

@@ -54,19 +54,19 @@ def in_pieces(nest: Nest, program: Program) -> tuple[Body, ...] | None:
     body = nest.body
     if len(body.reduce) or any(n.value == 0 for n in body.domain.extents):
         return None
-    v = _line(body)
+    v = line_of(body)
     if v is None or not _is_uneven(body, v):
         return None
     if not may_reorder(nest, accesses_of(body, program)) or not _may_be_cut(body):
         return None
     found = _Pieces(program, v).of(body)
     is_same = len(found) == 1 and found[0] is body
-    if is_same or not all(_is_sound(b, program) for b in found):
+    if is_same or not all(is_sound(b, program) for b in found):
         return None
     return tuple(found)
 
 
-def _line(body: Body) -> Symbol | None:
+def line_of(body: Body) -> Symbol | None:
     """The loop along which everything that is stored lies side by side."""
     stores = list(body.stores())
     if not stores or any(mode != "plain" for _, _, mode, _ in stores):
@@ -84,7 +84,7 @@ def _may_be_cut(body: Body) -> bool:
     return not any(at.stmt.op in STOPPING or facts.may_stop(at.stmt) for at in body.walk())
 
 
-def _is_sound(body: Body, program: Program) -> bool:
+def is_sound(body: Body, program: Program) -> bool:
     """Whether accesses are inside their storage or not to be proved so, and stores meet nothing."""
     facts = MaskFacts(body)
     for top in body.stmts:
@@ -138,7 +138,7 @@ class _Pieces:
         n = body.domain.extent(self.loop).value
         loaded = {self.program.storage_of(name) for name, _, _ in body.loads()}
         stored = {self.program.storage_of(name) for name, _, _, _ in body.stores()}
-        is_enough = n is not None and n >= 2 * SHORTEST * copies
+        is_enough = n is not None and n >= SHORTEST * copies
         return copies <= MOST_COPIES and is_enough and loaded.isdisjoint(stored)
 
     def _repeated(self, body: Body, copies: int) -> list[Body]:
@@ -180,19 +180,20 @@ def _with_extent(domain: Domain, v: Symbol, extent: Expr) -> Domain:
 # ------------------------------------------------------------------------------- what is uneven
 
 
-def _indices(body: Body) -> Iterator[Expr]:
+def indices_of(body: Body) -> Iterator[Expr]:
+    """The indices in a body."""
     for at in body.walk():
         if at.stmt.op in ("load", "store", "index"):
             yield from (e for e in at.stmt.attrs if isinstance(e, Expr))
 
 
-def _parts(e: Expr, v: Symbol) -> Iterator[Expr]:
+def index_parts(e: Expr, v: Symbol) -> Iterator[Expr]:
     """Quotients, remainders, minima and maxima in an index that vary along a loop, inner first."""
     for base, _ in e.terms:
         if isinstance(base, Symbol) or v not in base.free:
             continue
         for inner in base.children:
-            yield from _parts(inner, v)
+            yield from index_parts(inner, v)
         if isinstance(base, FloorDiv | Mod | Min | Max):
             yield base
 
@@ -200,8 +201,8 @@ def _parts(e: Expr, v: Symbol) -> Iterator[Expr]:
 def _periods(body: Body, v: Symbol) -> Iterator[int]:
     """After how many steps quotients and remainders by small numbers come again."""
     n = body.domain.extent(v).value
-    for e in _indices(body):
-        for part in _parts(e, v):
+    for e in indices_of(body):
+        for part in index_parts(e, v):
             if not isinstance(part, FloorDiv | Mod) or part.den.value is None:
                 continue
             step = coefficient(part.num, v)
@@ -236,8 +237,8 @@ def _differences(body: Body, v: Symbol) -> Iterator[Expr]:
             a, b = (whole_number(facts.made_by(n), facts.facts) for n in at.stmt.args)
             if a is not None and b is not None:
                 yield from is_at_least_zero(at.stmt.op, a, b)
-    for e in _indices(body):
-        for part in _parts(e, v):
+    for e in indices_of(body):
+        for part in index_parts(e, v):
             if isinstance(part, Min | Max):
                 yield from (a - b for a, b in combinations(part.children, 2))
             elif isinstance(part, FloorDiv | Mod):

@@ -13,6 +13,7 @@ from treadle.analysis.kernel_time import work_of_loop
 from treadle.index import Domain, Expr, hint
 from treadle.ir.body import Body
 from treadle.ir.effects import effects
+from treadle.ir.masks import MaskFacts
 from treadle.ir.pattern import pattern_of
 from treadle.ir.products import is_product
 from treadle.ir.program import Loop, Operation, Program
@@ -22,6 +23,7 @@ from treadle.kernel.common_loops import can_be_a_part
 from treadle.kernel.cooperate import shares_out
 from treadle.kernel.space import ONE, Space, quotient, space_of
 from treadle.kernel.stages import statement_loops
+from treadle.kernel.vector_rules import STOPPING
 from treadle.schedule.open_calls import call_touches, opens, result_space
 from treadle.schedule.touches import Touch, outer_access_map
 
@@ -31,7 +33,8 @@ class KernelDraft:
 
     __slots__ = (
         "_moved", "call", "combines", "device", "fixed", "kept", "leaves", "members", "multiplies",
-        "name", "repeats", "scans", "shared", "space", "statements", "touches", "uses", "work",
+        "name", "repeats", "scans", "shared", "space", "statements", "stops", "touches", "uses",
+        "work",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +55,8 @@ class KernelDraft:
         """Points of reductions whose steps programs of a GPU share out, and of the others."""
         self.multiplies = False
         """Whether a member multiplies matrices, in tiles that only fit loops like its own."""
+        self.stops = False
+        """Whether a member may stop at a point, or adds to what is in memory: no tile does."""
         self.combines: tuple[Expr, Expr] | None = None
         """Points and steps in all of what needs whole rows: scans, sorts, moments."""
         self.repeats: Expr | None = None
@@ -65,6 +70,7 @@ class KernelDraft:
             self.space = space_of(op)
             self.statements = len(op.body.stmts)
             self.work = work_of_loop(op)
+            self.stops = pattern_of(op).pattern.derive(_stops_or_adds)
             if pattern_of(op).pattern.derive(_adds_again):
                 self.repeats = op.body.domain.numel
             if len(op.body.reduce):
@@ -117,6 +123,7 @@ class KernelDraft:
         self.scans = self.scans or other.scans
         self.shared, self.kept = self.shared | other.shared, self.kept | other.kept
         self.multiplies = self.multiplies or other.multiplies
+        self.stops = self.stops or other.stops
         self.combines = other.combines if self.combines is None else self.combines
         self.call = other.call if self.call is None else self.call
         self.statements += other.statements
@@ -149,6 +156,14 @@ def is_shared_out(op: Loop, program: Program) -> bool:
 
 def _can_be_shared_out(body: Body) -> bool:
     return reduced_once(body, elementwise=True) and shares_out(body, COLUMNS, BUSY_PROGRAMS // 4)
+
+
+def _stops_or_adds(body: Body) -> bool:
+    """Whether points must come one by one: something may stop there, or adds to what is there."""
+    if any(mode != "plain" for _, _, mode, _ in body.stores()):
+        return True
+    facts = MaskFacts(body)
+    return any(at.stmt.op in STOPPING or facts.may_stop(at.stmt) for at in body.walk())
 
 
 def _adds_again(body: Body) -> bool:

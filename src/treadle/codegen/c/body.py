@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from treadle.codegen.c.block import CodeBlock, Loops
+from treadle.codegen.c.gates import Gate
 from treadle.codegen.c.index import IndexWriter
 from treadle.codegen.c.ops import pointwise
 from treadle.codegen.c.reduce import REDUCERS, Reduction, Request
@@ -25,7 +25,7 @@ from treadle.codegen.c.sort import sort_call
 from treadle.codegen.c.types import held, literal
 from treadle.codegen.names import Names
 from treadle.core.errors import TreadleError
-from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
+from treadle.index import Expr, Kind, Symbol, as_expr
 from treadle.ir.body import Body, Stmt, number_of
 from treadle.ir.masks import MaskFacts
 from treadle.ir.ops import OPS
@@ -57,21 +57,6 @@ class Frame:
         if buffer not in self.buffers:
             self.buffers[buffer] = self.names.fresh("p", buffer)
         return self.buffers[buffer]
-
-
-class Gate(NamedTuple):
-    """A mask that is the same along a loop on vectors: where it is false, other lines are read."""
-
-    mask: str
-    axis: Symbol
-
-    def place(self, w: BodyWriter, index: Expr) -> str:
-        """The index where the mask is true, else that of the loop by itself."""
-        step = coefficient(index, self.axis)
-        assert step is not None, "gates are for indices that are linear along the loop"
-        along = step * self.axis
-        start, _ = w.place(index - along)
-        return f"(({start}) & -(int64_t)({self.mask} != 0)) + {w.index.write(along)}"
 
 
 class BodyWriter:

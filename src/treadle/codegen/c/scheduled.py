@@ -28,8 +28,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from treadle.codegen.c.block import CodeBlock
-from treadle.codegen.c.body import BodyWriter, Frame, Gate
+from treadle.codegen.c.body import BodyWriter, Frame
 from treadle.codegen.c.fast_ops import fast_call, fast_pointwise
+from treadle.codegen.c.gates import GATED, Gate, is_harmless
 from treadle.codegen.c.held_lanes import hold_lanes
 from treadle.codegen.c.narrow_values import numbers_within
 from treadle.codegen.c.partial import PARTIAL, Names, PartialReduction
@@ -50,10 +51,10 @@ from treadle.codegen.c.whole_vectors import (
     types_within,
     write_whole,
 )
-from treadle.index import Expr, Kind, Symbol, as_expr, coefficient
+from treadle.index import Expr, Symbol, as_expr
 from treadle.ir.body import COMBINING, Stmt
 from treadle.ir.loop_schedule import Axis, AxisPart, Binding, LoopPlan, plan_loops
-from treadle.ir.ops import OPS, POINTWISE
+from treadle.ir.ops import OPS
 from treadle.ir.products import product_of
 from treadle.ir.program import Nest
 from treadle.ir.spec_facts import storage_limit
@@ -69,11 +70,8 @@ from treadle.kernel.stages import (
 )
 from treadle.kernel.vector_rules import has_scan
 
-ALWAYS = frozenset({"index", "constant", "cast", "yield"})
 CHOSEN = frozenset({DType.F32, DType.F64})
 """Types of which one value of two is taken by its bits."""
-CHEAP = 4.0
-"""Work of a statement that may be done for nothing, where a mask is false."""
 HALVES, ON_VECTORS = re.compile(r"\b(tr_(?:decode|encode|round)_f16)\("), r"\1_on_vectors("
 """Conversions of f16, and their names where every point of a loop on vectors makes them."""
 ROUNDED = re.compile(r"const float (v\d+) = tr_round_f16_on_vectors\((v\d+)\);")
@@ -157,33 +155,23 @@ class ScheduledWriter(BodyWriter):
 
     # -- masks -----------------------------------------------------------------------------
     def needs_no_branch(self, stmt: Stmt, dtype: ValueType) -> bool:
-        """Whether a mask is the same at all points of the loop on vectors, and guards only loads.
-
-        A branch would keep a compiler from running the loop on vectors; the first elements of a
-        storage can be loaded where the mask is false, for nothing.
-        """
+        """Whether what a mask guards in a loop on vectors can be done everywhere, for nothing."""
         axes = [a.loop for a in self.plan.axes if a.binding is Binding.VECTOR]
-        if not self.is_on_vectors or len(axes) != 1 or dtype is not DType.F32 or self.gate:
+        if not self.is_on_vectors or len(axes) != 1 or dtype not in GATED or self.gate:
             return False
-        (mask,) = stmt.args
-        varies = {s.number: along for s, along in zip(self.nests.steps, self.along, strict=True)}
-        if mask not in varies or axes[0] in varies[mask]:
-            return False
-        return all(self._may_happen(inner, axes[0]) for inner in stmt.region)
+        return is_harmless(self, stmt, None if self._differs(stmt, axes[0]) else axes[0])
 
-    def _may_happen(self, stmt: Stmt, axis: Symbol) -> bool:
-        """Whether a statement under a mask harms nobody where the mask is false."""
-        if stmt.op != "load":
-            return stmt.op in ALWAYS or (stmt.op in POINTWISE and OPS[stmt.op].work <= CHEAP)
-        step = coefficient(stmt.address, axis)
-        limit = storage_limit(self.program.by_name[stmt.buffer], self.program)
-        is_plain = all(s.kind is not Kind.INDIRECT for s in stmt.address.free)
-        return is_plain and step is not None and self.facts.within(step * axis, limit)
+    def _differs(self, stmt: Stmt, axis: Symbol) -> bool:
+        """Whether a mask is another one from one point of a loop to the next."""
+        varies = {s.number: along for s, along in zip(self.nests.steps, self.along, strict=True)}
+        (mask,) = stmt.args
+        return mask not in varies or axis in varies[mask]
 
     def gated(self, stmt: Stmt, number: int) -> str:
         """Write what is under a mask without a branch; gives the name of what it yields."""
         (axis,) = (a.loop for a in self.plan.axes if a.binding is Binding.VECTOR)
-        self.gate = Gate(self.name_of(stmt.args[0]), axis)
+        if not self._differs(stmt, axis):
+            self.gate = Gate(self.name_of(stmt.args[0]), axis)
         (yielded,) = self.block(stmt.region, number + 1, self.loops.innermost)
         self.gate = None
         return yielded

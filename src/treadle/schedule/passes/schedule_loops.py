@@ -20,6 +20,7 @@ from treadle.ir.picked_sums import with_picked_sums
 from treadle.ir.plain_scans import with_plain_scans
 from treadle.ir.program import Kernel, Nest, Operation, Program, walk_operations
 from treadle.ir.types import Buffer
+from treadle.kernel.checked_first import checked_first
 from treadle.kernel.choose_cpu import takes_long
 from treadle.kernel.choose_gpu import (
     BUSY_PROGRAMS,
@@ -37,6 +38,7 @@ from treadle.kernel.online import with_online_sums
 from treadle.kernel.pieces import in_pieces
 from treadle.kernel.renest import Renested, renest
 from treadle.kernel.row_chunks import CPU_CHUNKS, chunk_rows
+from treadle.kernel.short_lines import in_short_lines
 from treadle.kernel.single_steps import without_single_steps
 from treadle.kernel.sums_apart import sums_apart
 from treadle.kernel.two_orders import two_orders
@@ -152,7 +154,8 @@ class _Scheduling:
             if made is not None:
                 known = alone(self.program, nests, self._made)
                 nests = [*self._in_chunks(nest.name, nests, known)]
-            return [part for one in nests for part in self._pieces(one)]
+            checked = [part for one in nests for part in self._checked_first(one)]
+            return [part for one in checked for part in self._pieces(one)]
         return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
 
     def _for_threads(self, nest: Nest) -> Renested | None:
@@ -162,8 +165,16 @@ class _Scheduling:
         points, part = hint(nest.body.domain.numel), partial(self._name, f"{nest.name}_part")
         return cooperate(nest, self.program, part, points, CPU_CHUNKS[0], 1, masks=False)
 
+    def _checked_first(self, nest: Nest) -> list[Nest]:
+        """The nest, or one that checks its indices and one that then cannot stop."""
+        bodies = checked_first(nest, self._known(nest))
+        return [nest] if bodies is None else self._parts(nest, Renested(bodies, ()))
+
     def _pieces(self, nest: Nest) -> list[Nest]:
         """The nest, or pieces of it in each of which vectors load what lies side by side."""
+        short = in_short_lines(nest, self._known(nest))
+        if short is not None:
+            self.changed, nest = True, replace(nest, body=short)
         bodies = in_pieces(nest, self._known(nest))
         return [nest] if bodies is None else self._parts(nest, Renested(bodies, ()))
 

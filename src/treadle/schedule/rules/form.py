@@ -67,7 +67,8 @@ def products_keep_their_loops(p: Pair) -> Verdict:
     if not p.first.multiplies and not p.second.multiplies:
         return YES
     own, other = p.first.space, p.second.space
-    if p.first.multiplies and not p.second.multiplies and other.levels == (own.outer,):
+    is_free = p.is_on_gpu or not p.second.stops  # tiles have no place for what may stop
+    if p.first.multiplies and not p.second.multiplies and other.levels == (own.outer,) and is_free:
         return YES
     return no("FUS017", left=str(own), right=str(other))
 

@@ -5,8 +5,9 @@
 torch takes resizing apart before gradients are made of it: loads at places that floats say, and for
 the gradient an addition in memory for each of them. Where a formula has the same places
 (`lowering/index_tables.py`) that makes good loops. Where none has, every addition asks floats where
-it belongs: six nanoseconds a piece, of which a cubic has sixteen for every result. There the
-gradient is the library's, and what is computed forward is loops of ours (`ops/resize.py`).
+it belongs: six nanoseconds a piece, of which a cubic has sixteen for every result. Where channels
+lie last, additions go across memory, formula or not. There the gradient is the library's, and what
+is computed forward is loops of ours (`ops/resize.py`).
 """
 
 from __future__ import annotations
@@ -20,18 +21,36 @@ import torch
 from torch.nn import functional
 
 from treadle.frontends.torch.lowering.index_tables import LONGEST, fitting
+from treadle.frontends.torch.lowering.ops.resize import has_channels_last
 from treadle.index import loop
 
 OPERATOR = functional.interpolate
 HOW = inspect.signature(OPERATOR)
 aten = torch.ops.aten
-WAYS: Mapping[str, tuple[int, Any, Any]] = {
-    "linear": (1, aten.upsample_linear1d.default, aten.upsample_linear1d_backward.default),
-    "bilinear": (2, aten.upsample_bilinear2d.default, aten.upsample_bilinear2d_backward.default),
-    "trilinear": (3, aten.upsample_trilinear3d.default, aten.upsample_trilinear3d_backward.default),
-    "bicubic": (2, aten.upsample_bicubic2d.default, aten.upsample_bicubic2d_backward.default),
+WAYS: Mapping[tuple[str, int], tuple[Any, Any]] = {
+    ("linear", 1): (aten.upsample_linear1d, aten.upsample_linear1d_backward),
+    ("bilinear", 2): (aten.upsample_bilinear2d, aten.upsample_bilinear2d_backward),
+    ("trilinear", 3): (aten.upsample_trilinear3d, aten.upsample_trilinear3d_backward),
+    ("bicubic", 2): (aten.upsample_bicubic2d, aten.upsample_bicubic2d_backward),
+    ("nearest", 1): (aten.upsample_nearest1d, aten.upsample_nearest1d_backward),
+    ("nearest", 2): (aten.upsample_nearest2d, aten.upsample_nearest2d_backward),
+    ("nearest", 3): (aten.upsample_nearest3d, aten.upsample_nearest3d_backward),
+    ("nearest-exact", 1): (
+        aten._upsample_nearest_exact1d,
+        aten._upsample_nearest_exact1d_backward,
+    ),
+    ("nearest-exact", 2): (
+        aten._upsample_nearest_exact2d,
+        aten._upsample_nearest_exact2d_backward,
+    ),
+    ("nearest-exact", 3): (
+        aten._upsample_nearest_exact3d,
+        aten._upsample_nearest_exact3d_backward,
+    ),
 }
-"""By mode: resized dimensions, the operator, and that of its gradient."""
+"""By mode and resized dimensions: the operator, and that of its gradient."""
+NEAREST = frozenset({"nearest", "nearest-exact"})
+"""Modes that read one place, and are not asked how corners lie."""
 
 
 def keep_resizing_whole(graph: torch.fx.Graph) -> int:
@@ -55,7 +74,8 @@ def resized(
     """What `interpolate` gives, as one operator with a gradient that is one."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         factors: Any = None if None in scales else scales
-        return OPERATOR(x, list(size) if factors is None else None, factors, mode, aligned)
+        corners = None if mode in NEAREST else aligned
+        return OPERATOR(x, list(size) if factors is None else None, factors, mode, corners)
     apply: Any = _Resized.apply
     return apply(x, size, mode, aligned, scales)
 
@@ -67,15 +87,17 @@ class _Resized(torch.autograd.Function):
     def forward(
         ctx: Any, x: Any, size: Sequence[Any], mode: str, aligned: bool, scales: Sequence[Any]
     ) -> Any:
-        ctx.about = (size, list(x.shape), mode, aligned, scales)
+        corners = [] if mode in NEAREST else [aligned]
+        ctx.about = (size, list(x.shape), mode, (*corners, *scales))
         with torch._C._AutoDispatchBelowAutograd():
-            return WAYS[mode][1](x, size, aligned, *scales)
+            return WAYS[mode, x.dim() - 2][0].default(x, size, *corners, *scales)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        size, shape, mode, aligned, scales = ctx.about
+        size, shape, mode, how = ctx.about
         with torch._C._AutoDispatchBelowAutograd():
-            return WAYS[mode][2](grad, size, shape, aligned, *scales), None, None, None, None
+            found = WAYS[mode, grad.dim() - 2][1].default(grad, size, shape, *how)
+        return found, None, None, None, None
 
 
 def _given(node: torch.fx.Node) -> Mapping[str, Any]:
@@ -90,9 +112,11 @@ def _is_wanted(node: torch.fx.Node, given: Mapping[str, Any]) -> bool:
     x, result = _value(given["input"]), node.meta.get("example_value")
     if x is None or not isinstance(result, torch.Tensor) or given["antialias"]:
         return False
-    dims = WAYS[given["mode"]][0] if given["mode"] in WAYS else None
-    if dims is None or x.dim() != dims + 2 or x.device.type != "cpu":
+    mode, aligned = given["mode"], bool(given["align_corners"])
+    if (mode, x.dim() - 2) not in WAYS or x.device.type != "cpu":
         return False
+    if mode in NEAREST and x.dtype is torch.float64:
+        return False  # in which type the library finds places differs from kernel to kernel
     if not x.is_floating_point() or x.dtype is not result.dtype or x.layout != torch.strided:
         return False
     if not all(isinstance(n, int) for n in (*x.shape, *result.shape)):
@@ -100,26 +124,29 @@ def _is_wanted(node: torch.fx.Node, given: Mapping[str, Any]) -> bool:
     if not all(n is None or isinstance(n, int | float) for n in _scales(given)):
         return False
     sides = zip(x.shape[2:], result.shape[2:], _scales(given), strict=True)
-    return not all(_has_formula(n, m, f, bool(given["align_corners"])) for n, m, f in sides)
+    return has_channels_last(x) or not all(
+        _has_formula(n, m, f, mode, aligned) for n, m, f in sides
+    )
 
 
 def _scales(given: Mapping[str, Any]) -> list[float | None]:
     """The factors that say how far apart places are, where sizes do not."""
-    factors, dims = given["scale_factor"], WAYS[given["mode"]][0]
+    factors, dims = given["scale_factor"], _value(given["input"]).dim() - 2
     if factors is None or given["recompute_scale_factor"]:
         return [None] * dims
     return list(factors) if isinstance(factors, list | tuple) else [factors] * dims
 
 
-def _has_formula(n: int, m: int, factor: float | None, aligned: bool) -> bool:
+def _has_formula(n: int, m: int, factor: float | None, mode: str, aligned: bool) -> bool:
     """Whether a formula has the places of `n` that `m` results along one dimension read."""
     if n == 0 or not 0 < m <= LONGEST:
         return False
     if m == 1 or n == m:
         return True
     step = (n - 1) / (m - 1) if aligned else 1.0 / factor if factor else n / m
-    shift = 0.0 if aligned else 0.5
-    below = [max(math.floor(step * (i + shift) - shift), 0) for i in range(m)]
+    shift = 0.0 if aligned or mode == "nearest" else 0.5
+    back = 0.0 if mode in NEAREST else shift
+    below = [max(math.floor(step * (i + shift) - back), 0) for i in range(m)]
     return fitting([min(t, n - 1) for t in below], loop("i")) is not None
 
 

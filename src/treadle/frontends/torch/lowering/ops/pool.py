@@ -464,6 +464,11 @@ def adaptive_avg_pool(rank: int, c: Node, self: Tensor, output_size: Any) -> Ten
 
 def adaptive_avg_pool_backward(rank: int, c: Node, grad_output: Tensor, self: Tensor) -> Tensor:
     """The gradient of the averages of parts."""
+    if c.graph.device == "cpu" and any(
+        not isinstance(n.value, int) or not isinstance(m.value, int) or n.value % m.value
+        for n, m in zip(c.sizes[-rank:], grad_output.sizes[-rank:], strict=True)
+    ):
+        raise NotLowered("places would ask which uneven parts they lie in: the library is faster")
     all_of = adaptive_windows(rank, c.sizes, grad_output.sizes)
     return _spread(c, grad_output, all_of, _divisor(all_of, True, None))
 

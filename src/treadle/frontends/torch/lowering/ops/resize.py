@@ -236,10 +236,22 @@ def _wide(x: Tensor) -> DType:
     return DType.F64 if x.dtype is DType.F64 else DType.F32
 
 
-def _forward(taps: Taps) -> Lowering:
-    def lower(c: Node, self: Tensor, size: Any, aligned: bool = False, *scales: Any) -> Tensor:
+def has_channels_last(x: Any) -> bool:
+    """Whether the channels of pictures lie side by side."""
+    if x.dim() != 4 or not all(isinstance(n, int) for n in (*x.shape, *x.stride())):
+        return False
+    channels = x.shape[1]
+    return bool(channels > 1 and x.stride(1) == 1 and x.stride(3) == channels)
+
+
+def _forward(taps: Taps, has_aligned: bool) -> Lowering:
+    def lower(c: Node, self: Tensor, size: Any, *rest: Any) -> Tensor:
         if not self.dtype.is_float:
             raise NotLowered("whole numbers are rounded in a way of their own")
+        if not has_aligned and self.dtype is DType.F64:
+            raise NotLowered("kernels of the library find places of doubles in different ways")
+        aligned = bool(rest[0]) if has_aligned and rest else False
+        scales = rest[1:] if has_aligned else rest
         return resized(c, self, axes(self.sizes, c.sizes, scales, aligned, _wide(self)), taps)
 
     return lower
@@ -253,20 +265,27 @@ def _backward(taps: Taps, has_aligned: bool) -> Lowering:
         sides = zip(dims, grad.sizes[2:], strict=True)
         if c.graph.device == "cpu" and not all(has_formula(a, n, taps) for a, n in sides):
             raise NotLowered("each addition would ask floats for its place: the library is faster")
+        if c.graph.device == "cpu" and has_channels_last(c.val):
+            raise NotLowered("additions would go across memory: the library is faster")
         return spread(c, c.realise(grad), dims, taps)
 
     return lower
 
 
 ROWS = {
-    "aten.upsample_linear1d.default": _forward(linear),
-    "aten.upsample_bilinear2d.default": _forward(linear),
-    "aten.upsample_bicubic2d.default": _forward(cubic),
-    "aten.upsample_trilinear3d.default": _forward(linear),
+    "aten.upsample_linear1d.default": _forward(linear, True),
+    "aten.upsample_bilinear2d.default": _forward(linear, True),
+    "aten.upsample_bicubic2d.default": _forward(cubic, True),
+    "aten.upsample_trilinear3d.default": _forward(linear, True),
     "aten.upsample_linear1d_backward.default": _backward(linear, True),
     "aten.upsample_bilinear2d_backward.default": _backward(linear, True),
     "aten.upsample_trilinear3d_backward.default": _backward(linear, True),
     "aten.upsample_bicubic2d_backward.default": _backward(cubic, True),
+    **{f"aten.upsample_nearest{n}d.default": _forward(nearest, False) for n in (1, 2, 3)},
+    **{
+        f"aten._upsample_nearest_exact{n}d.default": _forward(nearest_exact, False)
+        for n in (1, 2, 3)
+    },
     **{f"aten.upsample_nearest{n}d_backward.default": _backward(nearest, False) for n in (1, 2, 3)},
     **{
         f"aten._upsample_nearest_exact{n}d_backward.default": _backward(nearest_exact, False)
