@@ -346,7 +346,7 @@ def test_the_options_that_passes_read_are_the_ones_carried() -> None:
         for name in re.findall(r"options\.([a-z_]+)", file.read_text())
     }
     names = {row.name for row in Options().describe()}
-    of_this_machine = {"cost_file", "dump", "dump_pass", "debug"}
+    of_this_machine = {"cost_file", "dump", "dump_pass", "debug", "cache_limit"}
     assert read & names - of_this_machine == set(KEPT_OPTIONS)
 
 
