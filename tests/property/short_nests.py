@@ -28,5 +28,6 @@ def short_nests_are_shared() -> Iterator[None]:
         stack.enter_context(patch.object(choose_cpu, "LEAST_SHARED_NS", 0))
         stack.enter_context(patch.object(choose_cpu, "SHARED_BLOCK", 16))
         stack.enter_context(patch.object(row_chunks, "LEAST_SHARED", 1))
+        stack.enter_context(patch.object(row_chunks, "LEAST_CHUNK", 1))
         stack.enter_context(patch.object(row_chunks, "FEWEST_ROWS", 1))
         yield

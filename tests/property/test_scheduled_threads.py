@@ -61,6 +61,7 @@ def everything_is_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         patch.setattr(choose_cpu, "SHARED_BLOCK", 8)
         patch.setattr(choose_cpu, "LEAST_LANES", 8)
         patch.setattr(row_chunks, "LEAST_SHARED", 1)
+        patch.setattr(row_chunks, "LEAST_CHUNK", 1)
         patch.setattr(row_chunks, "FEWEST_ROWS", 1)
         yield
 

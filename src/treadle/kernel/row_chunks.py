@@ -44,6 +44,8 @@ FEWEST_ROWS = 16
 """Rows of a CPU's chunk: its sums are a small part of what it goes through."""
 LEAST_SHARED = 1 << 16
 """Elements of a walk that takes long enough for a second thread."""
+LEAST_CHUNK = 1 << 17
+"""Elements of a chunk, where there are more than two: its sums are memory of its own."""
 NARROWER = frozenset({DType.F32, DType.F16, DType.BF16, DType.F8E4M3, DType.F8E5M2})
 KINDS = {mode: kind for kind, mode in MODES.items()}
 
@@ -129,7 +131,7 @@ def _count_on_cpu(body: Body, longest: int) -> int | None:
     rows = next((n.value for _, n in body.domain.items()), None)
     if rows is None or hint(body.space.numel) < LEAST_SHARED:
         return None
-    most = max(2, hint(body.space.numel) // LEAST_SHARED)  # more would be held for no thread
+    most = max(2, hint(body.space.numel) // LEAST_CHUNK)  # more would be held for no thread
     counts = [n for n in CPU_CHUNKS if n <= most]
     fitting = [n for n in counts if rows % n == 0 and rows // n >= FEWEST_ROWS]
     short = [n for n in fitting if rows // n <= longest]
