@@ -7,16 +7,20 @@
     for i, j in 64:        y[i, j] = x[i, j // 2]
     ->   for i, j in 32:   y[i, 2*j] = x[i, j];  y[i, 2*j + 1] = x[i, j]
 
+    for i, j in 512:       y[i, j] = x[i, j // 16]
+    ->   for i, g, j in 16:  y[i, 16*g + j] = x[i, g]
+
 Vectors load what lies side by side, and no branch may stand in their loop. A remainder that wraps,
 a minimum or maximum, a mask at the edge of a picture is the same almost everywhere: the loop is cut
-where it changes. What comes again after a few steps is written out for each of them.
+where it changes. What comes again after a few steps is written out for each of them, and what does
+after many is a loop within the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count
 from math import gcd, lcm
 
 from treadle.index import (
@@ -41,8 +45,8 @@ from treadle.kernel.decided import over_parts
 from treadle.kernel.vector_rules import STOPPING, accesses_of, may_reorder, with_regions
 
 MOST_PIECES = 6
-MOST_COPIES = 4
-"""Steps after which indices must come again to be written out."""
+MOST_COPIES, LEAST_STEPS = 4, 8
+"""Steps after which indices must come again at most to be written out, and at least for a loop."""
 SHORTEST = 8
 """A piece must be so long on the average, or vectors gain nothing."""
 LONGEST = 400
@@ -117,6 +121,10 @@ class _Pieces:
         found = [body]
         if copies > 1 and self._may_repeat(body, copies):
             found = self._repeated(body, copies)
+        elif copies >= LEAST_STEPS and n.value is not None and n.value % copies == 0:
+            found = [self._in_groups(body, copies)]
+            if found[0] is not body:
+                return found
         done: list[Body] = []
         while found:
             one = found.pop(0)
@@ -155,6 +163,18 @@ class _Pieces:
             done = n - n % copies
             found.append(over_parts(body, rest, [{v: v + done}], self.program.by_name))
         return found
+
+    def _in_groups(self, body: Body, steps: int) -> Body:
+        """The body with a loop over so many steps within the loop, if that leaves sums only."""
+        v = self.loop
+        taken = {w.name for w in body.space.vars}
+        names = (f"{v.name}_{k}" for k in count(1))
+        inner = Symbol(next(name for name in names if name not in taken), v.kind)
+        groups = _with_extent(body.domain, v, floordiv(body.domain.extent(v), steps))
+        domain = groups + Domain([(inner, as_expr(steps))])
+        found = over_parts(body, domain, [{v: v * steps + inner}], self.program.by_name)
+        is_even = not any(next(_periods(found, w), 0) for w in (v, inner))
+        return found if is_even else body
 
     def _halves(self, body: Body) -> list[Body] | None:
         """The body cut in two where something changes; None if nothing does, or none can tell."""

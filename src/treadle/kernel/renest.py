@@ -12,11 +12,11 @@ Totals are added up in f64, row by row, which the numerics of the program must a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from treadle.index import Domain, Symbol
+from treadle.index import Domain, Symbol, coefficient
 from treadle.ir.body import Body, Literal, Stmt, operands_of
 from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
@@ -55,6 +55,19 @@ def renest(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | 
     if not rows or any(at.stmt.op in ("scan", "sort") for at in nest.body.walk()):
         return None
     return Renesting(nest, program, name, frozenset(over)).bodies()
+
+
+def sums_across(body: Body) -> bool:
+    """Whether memory lies along the rows, and what is summed up within them across it."""
+    parts = [at.stmt for at in body.walk() if at.stmt.op == "reduce_part"]
+    over = frozenset[Symbol]().union(*map(over_of, parts[:1]))
+    loads = [at.stmt.address for at in body.walk() if at.stmt.op == "load"]
+
+    def goes_along(loops: Iterable[Symbol]) -> bool:
+        found = [coefficient(address, v) for address in loads for v in loops]
+        return any(step is not None and step.value == 1 for step in found)
+
+    return goes_along(set(body.reduce.vars) - over) and not goes_along(over)
 
 
 class Renesting:

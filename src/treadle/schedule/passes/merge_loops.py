@@ -41,6 +41,11 @@ def _merged(op: Loop, program: Program) -> Loop:
     return replace(op, body=fresh)
 
 
+def straight(body: Body) -> Body:
+    """A body with neighbouring loops made one, unless data decide where it stores."""
+    return body if _scatters(body) else _merge(body)
+
+
 def _scatters(body: Body) -> bool:
     """Whether data decide where something is stored."""
     return any(s.kind is Kind.INDIRECT for _, index, _, _ in body.stores() for s in index.free)

@@ -7,7 +7,7 @@ keeps    everything but the order of points and of additions, which numerics mus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -36,12 +36,13 @@ from treadle.kernel.like_choices import LikeChoices
 from treadle.kernel.one_row import as_one_row
 from treadle.kernel.online import with_online_sums
 from treadle.kernel.pieces import in_pieces
-from treadle.kernel.renest import Renested, renest
+from treadle.kernel.renest import Renested, renest, sums_across
 from treadle.kernel.row_chunks import CPU_CHUNKS, chunk_rows
 from treadle.kernel.short_lines import in_short_lines
 from treadle.kernel.single_steps import without_single_steps
 from treadle.kernel.sums_apart import sums_apart
 from treadle.kernel.two_orders import two_orders
+from treadle.schedule.passes.merge_loops import straight
 from treadle.schedule.policy import policy_of
 
 AnyMember = TypeVar("AnyMember", bound=Operation)
@@ -142,13 +143,17 @@ class _Scheduling:
         total = partial(self._name, f"{nest.name}_total")
         if self._is_for_triton(nest):
             nest = self._one_row(nest)
-        made = renest(nest, self.program, total)
+        # Rows that are summed up across memory are columns, which a nest of their own may walk so.
+        is_across = not self._is_for_triton(nest) and sums_across(nest.body)
+        made = None if is_across else renest(nest, self.program, total)
         if self._is_for_triton(nest) and (made is None or _multiplies_in_place(made)):
             made = sums_apart(nest, self.program, total)
         elif made is None:
             # Sums within sums would be walked as they stand, one step after the other.
-            apart = two_orders(nest, self.program, total) or sums_apart(nest, self.program, total)
-            made = apart or self._for_threads(nest)
+            made = two_orders(nest, self.program, total) or self._sums_apart(nest, total)
+            made = made or self._for_threads(nest)
+            if made is None and is_across:
+                made = renest(nest, self.program, total)
         nests = [nest] if made is None else self._parts(nest, made)
         if not self._is_for_triton(nest):
             if made is not None:
@@ -157,6 +162,11 @@ class _Scheduling:
             checked = [part for one in nests for part in self._checked_first(one)]
             return [part for one in checked for part in self._pieces(one)]
         return [part for one in nests for part in self._shared_out(self._in_one_walk(one))]
+
+    def _sums_apart(self, nest: Nest, name: Callable[[], str]) -> Renested | None:
+        """A nest for the sums over the same loops, which may follow each other in memory then."""
+        made = sums_apart(nest, self.program, name)
+        return None if made is None else made._replace(bodies=tuple(map(straight, made.bodies)))
 
     def _for_threads(self, nest: Nest) -> Renested | None:
         """A long reduction of few results in chunks, however many threads there are."""

@@ -15,6 +15,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from treadle.frontends.torch import compat
+from treadle.frontends.torch.capture.fake_quantise import FAKE_QUANTISE
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.lowering.table import TABLE
 
@@ -194,6 +195,12 @@ def _ones_like(x: Any, **kind: Any) -> Any:
     return _filled(x, True if is_flag else 1, **kind)
 
 
+def _norms(tensors: list[Any], ord: Any = 2, dtype: Any = None) -> Any:
+    if any(x.device.type != "cpu" or not compat.is_never_zero(x.numel()) for x in tensors):
+        return NotImplemented  # devices have one kernel for all of them
+    return [aten.linalg_vector_norm.default(x, ord, dtype=dtype) for x in tensors]
+
+
 LOOPS: dict[Any, Callable[..., Any]] = {
     # A gradient that is all zeros is no reason to keep the tensor it is the gradient of.
     aten.zeros_like.default: _zeros_like,
@@ -202,6 +209,8 @@ LOOPS: dict[Any, Callable[..., Any]] = {
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.masked_scatter.default: _masked_scatter,
     aten.masked_scatter_backward.default: _masked_scatter_backward,
+    aten._foreach_norm.Scalar: _norms,
+    **FAKE_QUANTISE,
 }
 """Operators that torch or our table leaves whole, made of others that become loops."""
 
