@@ -307,3 +307,18 @@ def test_a_failed_assertion_is_a_runtime_error_as_in_eager() -> None:
     assert run(torch.ones(2)).tolist() == [2.0, 2.0]
     with pytest.raises(RuntimeError, match="x must be positive"):
         run(-torch.ones(2))
+
+
+def test_conditions_are_looked_at_by_kernels() -> None:
+    def counted(x: Any) -> Any:
+        return torch.nn.functional.one_hot(x, 5).sum(0)
+
+    fast = torch.compile(counted, backend="treadle", options={"strict": True})
+    for _ in range(3):
+        x = torch.randint(0, 5, (20,))
+        assert torch.equal(fast(x), counted(x))
+    with pytest.raises(RuntimeError, match="Class values must be smaller"):
+        fast(torch.tensor([4, 5]))
+    with pytest.raises(RuntimeError, match="Class values must be non-negative"):
+        fast(torch.tensor([-1, 2]))
+    assert torch.equal(fast(torch.tensor([1, 1])), counted(torch.tensor([1, 1])))

@@ -136,6 +136,26 @@ def test_results_that_share_memory_go_the_long_way(name: str) -> None:
         assert not any(map(is_short, got))
 
 
+def test_without_gradients_views_of_inputs_are_views_on_the_short_way() -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x.t(), x, x * y, y[1:].view(3, 2, 2)
+
+    fast = compiled(function)
+    with torch.no_grad():
+        for _ in range(CALLS):
+            x, y = torch.randn(4, 4), torch.randn(4, 4)
+            wanted, got = function(x, y), fast(x, y)
+            assert got[1] is x
+            assert [a._is_view() for a in got] == [a._is_view() for a in wanted]
+            assert got[0]._base is x
+            assert got[3]._base is y
+            for a, b in zip(got, wanted, strict=True):
+                torch.testing.assert_close(a, b)
+                assert a.stride() == b.stride()
+            x.add_(1)
+            torch.testing.assert_close(got[0], x.t())
+
+
 def test_one_tensor_given_twice_is_one_tensor() -> None:
     fast = compiled(lambda x, y: (x * y).sum())
     for _ in range(CALLS):

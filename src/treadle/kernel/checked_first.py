@@ -15,6 +15,7 @@ from __future__ import annotations
 from treadle.index import Domain, Expr, hint
 from treadle.ir.body import COMBINING, Body, Literal, Stmt
 from treadle.ir.masks import MaskFacts
+from treadle.ir.ops import OPS
 from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import Rewriter, pruned, rewritten
 from treadle.ir.types import DType
@@ -24,6 +25,8 @@ from treadle.kernel.vector_rules import STOPPING
 
 FEWEST_POINTS = 4
 """Points of the nest for each index that is checked."""
+MOST_WORK = 8.0
+"""What leads to checks is done once more: as much as reading indices, not making them of floats."""
 
 
 def checked_first(nest: Nest, program: Program) -> tuple[Body, Body] | None:
@@ -40,6 +43,8 @@ def checked_first(nest: Nest, program: Program) -> tuple[Body, Body] | None:
         return None
     checks = _checks_alone(body)
     if checks is None or line not in checks.domain.vars:
+        return None
+    if sum(OPS[stmt.op].work for stmt in checks.stmts) > MOST_WORK:
         return None
     if hint(checks.domain.numel) * FEWEST_POINTS > hint(body.domain.numel):
         return None

@@ -224,6 +224,9 @@ def _steps(
         step.uses = tuple(sorted(used))
         step.varies = varies[position]
         steps.append(step)
+    if not any(step.stores is not None for step in steps):
+        for step in steps:  # indices are all that such a nest is there for
+            step.acts = step.acts or (step.op == "indirect" and bool(step.stmt.attr("check")))
     return steps
 
 

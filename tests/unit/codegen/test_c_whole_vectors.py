@@ -256,7 +256,7 @@ def test_what_is_the_same_for_all_is_a_number() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        ("const float v0 = p0[(2 * r0)];", "a1 += v0;"),
+        ("const float v0 = p0[(3 * r0)];", "a1 += v0;"),
         ("const float v0 = p0[(64 - r0)];", "a1 += v0;"),
         ("const float v0 = p0[(r0 / 2)];", "a1 += v0;"),
         ("const int64_t v7 = p3[r0];", "const float v0 = p0[v7];", "a1 += v0;"),
@@ -928,3 +928,31 @@ def test_floats_become_whole_numbers_of_8_bits(machine: str, n: int) -> None:
     np.testing.assert_array_equal(found["g"], whole.astype(np.uint8).astype(np.float32))
     limited = np.clip(np.rint(np.where(np.isnan(x), 0, x)), -128, 127)
     np.testing.assert_array_equal(found["f"], limited)
+
+
+EVERY_OTHER = """treadle 1
+program p
+inputs x
+outputs y
+NUMERICS
+
+buffer x : f32[3, WIDE] on cpu
+buffer y : f32[3, N] on cpu
+
+loop l on cpu for i in 3, j in N {
+  %0 = load x[WIDE*i + 2*j]
+  %1 = exp %0
+  store y[N*i + j] = %1
+}
+"""
+
+
+@needs_compiler
+@machines
+@pytest.mark.parametrize("n", [5, 16, 17, 31, 32, 47])
+def test_every_other_element_is_loaded_at_any_length(machine: str, n: int) -> None:
+    wide = 2 * n - 1
+    text = EVERY_OTHER.replace("NUMERICS", NUMERICS).replace("WIDE", str(wide))
+    x = np.random.default_rng(n).standard_normal((3, wide), np.float32)
+    found = run(text.replace("N", str(n)), machine, x=x)["y"]
+    np.testing.assert_allclose(found, np.exp(x[:, ::2]), rtol=1e-6)

@@ -489,4 +489,26 @@ TR_INSIDE tr_w tr_w_load_back_some(int n, const float *p)
     for (int k = 0; k < n; ++k) x[k] = p[-k];
     return x;
 }
+
+/* p[0], p[2], p[4], ...: nothing behind the last of them is read */
+TR_INSIDE tr_w tr_w_of_two(tr_w first, tr_w last)
+{
+#if TR_W == 16
+    const tr_wi even = {0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31};
+#else
+    const tr_wi even = {0, 2, 4, 6, 9, 11, 13, 15};
+#endif
+    return __builtin_shuffle(first, last, even);
+}
+TR_INSIDE tr_w tr_w_load_every_other(const float *p)
+{
+    return tr_w_of_two(tr_w_load(p), tr_w_load(p + (TR_W - 1)));
+}
+TR_INSIDE tr_w tr_w_load_every_other_some(int n, const float *p)
+{
+    const int there = 2 * n - 1, before = there < TR_W ? there : TR_W;
+    const tr_w first = tr_w_load_some(before, p);
+    if (there < TR_W) return tr_w_of_two(first, first);
+    return tr_w_of_two(first, tr_w_load_some(there - (TR_W - 1), p + (TR_W - 1)));
+}
 #endif

@@ -322,6 +322,9 @@ class LaneValues:
             return LaneValue(LaneKind.VECTOR, f"tr_w_load_{kind}{HERE}({place} + {e.text})")
         if step == -1 and kind == "float" and self.may_turn:
             return LaneValue(LaneKind.VECTOR, f"tr_w_load_back{HERE}({e.base} + {e.text})")
+        if step == 2 and kind == "float":
+            self.has_places = True
+            return LaneValue(LaneKind.VECTOR, f"tr_w_load_every_other{HERE}({e.base} + {e.text})")
         if step not in (0, 1) or kind not in ("float", "uint8_t"):
             raise UnwritableError(e.text)
         if step == 0:

@@ -280,6 +280,13 @@ def mark_as_changing() -> Any:
     return getattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices", None)
 
 
+def giver_of_views() -> Any:
+    """What makes of a result the view of an input that it is; None if this torch has none."""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    return getattr(runtime_wrappers, "make_output_handler", None)
+
+
 def hooks_are_in_graphs() -> bool:
     """Whether hooks on what is saved are graphs, which AOTAutograd makes part of its own."""
     from torch._functorch._aot_autograd import runtime_wrappers

@@ -7,7 +7,7 @@ the windows go over, of which it takes the shape alone:
     in the window: row * width + column, i8             kept here; places follow from it
 
 What is written between the two are operators like any others. Loops of ours need not even go that
-way: they compare the byte itself (`lowering/ops/pool`).
+way: on a CPU the pool writes the byte itself, and its gradient compares it (`lowering/ops/pool`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from treadle.frontends.torch.lowering.ops.pool import IN_WINDOW
+from treadle.frontends.torch.lowering.ops.pool import AS_BYTES, IN_WINDOW
 
 aten = torch.ops.aten
 POOLS = {aten.max_pool2d_with_indices_backward.default: aten.max_pool2d_with_indices.default}
@@ -87,6 +87,7 @@ def _rewrite(graph: Any, node: Any, w: _Window) -> None:
     column = put.quotient(put(aten.sub.Tensor, across, starts[1]), w.spread[1])
     inside = put(aten.add.Tensor, put(aten.mul.Tensor, row, w.kernel[1]), column)
     small = put(aten._to_copy.default, inside, dtype=torch.int8)
+    small.meta[AS_BYTES] = True
     back = _Putting(graph, node, before=True)
     wide = back(aten._to_copy.default, small, dtype=torch.int32)
     row = back(aten.div.Tensor_mode, wide, w.kernel[1], rounding_mode="floor")

@@ -27,6 +27,9 @@ from treadle.runtime.signature import ConstantResult
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, int, float, bool, type(None))
 """What a graph may be given and may give if nothing has to be unwrapped."""
+PLAIN_RESULTS = frozenset({"non_alias"})
+GIVEN_RESULTS = PLAIN_RESULTS | {"alias_of_input", "is_input"}
+"""Results that a graph without gradients may have: inputs and views of them are made as such."""
 MOST_LOOKS = 8
 """After how many calls without an answer the long way is taken for good."""
 
@@ -121,8 +124,10 @@ def _besides(metadata: Any, arguments: int, is_trained: bool) -> Iterator[str]:
         yield "inputs that are changed after the graph has run"
     elif metadata.num_intermediate_bases or metadata.grad_enabled_mutation is not None:
         yield "views of what the graph made; a grad mode that it leaves behind"
-    elif any(one.output_type.name != "non_alias" for one in metadata.output_info):
+    elif not _kinds(metadata) <= (PLAIN_RESULTS if is_trained else GIVEN_RESULTS):
         yield "results that are views"
+    elif _kinds(metadata) != PLAIN_RESULTS and compat.giver_of_views() is None:
+        yield "results that are views, which this torch makes in another way"
     elif metadata.tokens or metadata.num_backward_tokens or metadata.is_rng_op_functionalized:
         yield "effects in order, states of random numbers"
     elif metadata.num_graphsafe_rng_states or config.debug_assert:
@@ -133,6 +138,11 @@ def _besides(metadata: Any, arguments: int, is_trained: bool) -> Iterator[str]:
         yield "objects kept for the backward"
     elif (_marks(metadata) or _marks_of_kept(metadata)) and compat.mark_as_changing() is None:
         yield "tensors to be marked as of changing size"
+
+
+def _kinds(metadata: Any) -> frozenset[str]:
+    """What results are to what the graph was given."""
+    return PLAIN_RESULTS | {one.output_type.name for one in metadata.output_info}
 
 
 def _marks(metadata: Any) -> list[tuple[int, Any]]:
@@ -165,6 +175,7 @@ def _without_gradients(runner: Callable[[list[Any]], Sequence[Any]], metadata: A
     is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, own._set_grad_enabled
     count = torch.autograd.graph.increment_version
     changed, marks, mark = _changed(metadata), _marks(metadata), compat.mark_as_changing()
+    views = _views(metadata)
 
     def direct(*args: Any) -> Sequence[Any]:
         if changed:
@@ -178,11 +189,26 @@ def _without_gradients(runner: Callable[[list[Any]], Sequence[Any]], metadata: A
         finally:
             if before:
                 set_grad_enabled(True)
+        if views:
+            made = list(results)
+            for k, view_of in views:
+                made[k] = view_of(args, results, results[k])
+            results = made
         for k, axes in marks:
             mark(results[k], axes)
         return results
 
     return direct
+
+
+def _views(metadata: Any) -> list[tuple[int, Any]]:
+    """Results that are inputs or views of inputs, and what makes them so."""
+    make = compat.giver_of_views()
+    return [
+        (k, make(one, metadata, False))
+        for k, one in enumerate(metadata.output_info)
+        if one.output_type.name not in PLAIN_RESULTS
+    ]
 
 
 # ------------------------------------------------------------------------------- with gradients

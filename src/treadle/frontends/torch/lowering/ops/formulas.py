@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.frontends.torch.lowering.node import Node, converted, operand_value
 from treadle.frontends.torch.lowering.ops.pointwise import elementwise
+from treadle.frontends.torch.lowering.ops.pool import kept_as_bytes
 from treadle.frontends.torch.lowering.ops.views import broadcast_to
 from treadle.frontends.torch.lowering.promotion import DEFAULT, INT_TO_FLOAT, common_types
 from treadle.frontends.torch.lowering.registry import Lowering, lowers
@@ -347,7 +348,7 @@ def addcdiv(c: Node, self: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1
 @lowers("aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default")
 def to_copy(c: Node, self: Tensor, *unused: Any, **also_unused: Any) -> Tensor:
     """Converted to another type; the layout is torch's affair."""
-    return as_type(c, self, c.dtype)
+    return kept_as_bytes(c.node) or as_type(c, self, c.dtype)
 
 
 def as_type(c: Node, x: Tensor, dtype: DType) -> Tensor:

@@ -36,8 +36,14 @@ from treadle.ir.types import DType
 
 IN_WINDOW = "treadle_in_window"
 """Marks places in a plane that were made from places in windows, kept as bytes."""
+AS_BYTES = "treadle_as_bytes"
+"""Marks places in windows that were made from places in a plane, as bytes, to be kept."""
+BYTES = "treadle_bytes"
+"""Under which name a pool has the places in windows that it wrote, if somebody wants them."""
 LARGEST = 64
 """Places of the largest window that is written out."""
+MOST_STEPS = 40
+"""Nodes that are looked at behind a pool."""
 
 Tests = list[tuple[Expr, str, Expr]]
 ZERO = as_expr(0)
@@ -225,6 +231,62 @@ def _largest(c: Node, x: Tensor, all_of: Windows) -> tuple[Tensor, ...]:
     return in_memory(values), in_memory(places)
 
 
+def _largest_and_bytes(c: Node, x: Tensor, all_of: Sequence[Window]) -> tuple[Tensor, ...]:
+    """The largest of every window, and its place in the plane as what its place in the window says.
+
+    Which of the window's places it is goes along as a float, as wide as what is compared.
+    """
+    x, values = c.realise(x), c.buffer(0)
+    numbers = c.buffer(1, dtype=DType.I8)
+    with c.loop(c.sizes) as k:
+        best: Candidate | None = None
+        for n, (place, mask) in enumerate(_places(k, all_of)):
+            value = _loaded(k, x, (*k.at[: -len(all_of)], *place), mask)
+            one = (value, number(k, float(n), DType.F32), mask)
+            best = one if best is None else _better(k, best, one)
+        assert best is not None, "a window has at least one place"
+        k.store(values, k.at, best[0])
+        k.store(numbers, k.at, converted(best[1], DType.I8))
+    kept = c.node.meta[BYTES] = in_memory(numbers)
+
+    def inner(k: LoopWriter, at: Index) -> Value:
+        left = converted(kept.load(k, at), DType.I64)
+        flat = k.index(ZERO)
+        for d, (i, w) in enumerate(zip(at[-len(all_of) :], all_of, strict=True)):
+            inside = number(k, math.prod([v.count for v in all_of[d + 1 :]]), DType.I64)
+            n = k.floordiv(left, inside)
+            left = left - n * inside
+            flat = flat * k.index(w.size) + (k.index(i * w.step - w.pad) + n * w.spread)
+        return flat
+
+    return in_memory(values), c.lazy(c.sizes, DType.I64, inner, [kept])
+
+
+def kept_as_bytes(node: Any) -> Realised | None:
+    """What a pool wrote where a marked node would make it anew; None if that is not what it is."""
+    if not node.meta.get(AS_BYTES):
+        return None
+    while node.args and hasattr(node.args[0], "meta"):
+        node = node.args[0]
+        if BYTES in node.meta:
+            found: Realised = node.meta[BYTES]
+            return found
+    return None
+
+
+def _are_wanted_as_bytes(node: Any) -> bool:
+    """Whether places in windows are made of what a pool gives."""
+    pending, seen = [node], {node}
+    while pending and len(seen) < MOST_STEPS:
+        for user in pending.pop().users:
+            if user.meta.get(AS_BYTES):
+                return True
+            if user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return False
+
+
 def _flat(place: Index, all_of: Windows) -> Expr:
     """A place in the plane or the volume as one number."""
     flat = ZERO
@@ -270,9 +332,11 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> tuple[Tensor, ...]:
     """The largest of every window and its place."""
-    return _largest(
-        c, self, windows(rank, self.sizes, c.sizes, kernel_size, stride, padding, dilation)
-    )
+    found = windows(rank, self.sizes, c.sizes, kernel_size, stride, padding, dilation)
+    plain = [w for w in found if isinstance(w, Window)]
+    if c.graph.device == "cpu" and _are_wanted_as_bytes(c.node):
+        return _largest_and_bytes(c, self, plain)
+    return _largest(c, self, found)
 
 
 def adaptive_max_pool(rank: int, c: Node, self: Tensor, output_size: Any) -> tuple[Tensor, ...]:

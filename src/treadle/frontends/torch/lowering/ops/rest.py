@@ -10,6 +10,7 @@ from treadle.frontends.torch.lowering.ops.reduce import dims_of, reduced
 from treadle.frontends.torch.lowering.promotion import INT_TO_FLOAT
 from treadle.frontends.torch.lowering.registry import Lowering, lowers
 from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Tensor
+from treadle.index import as_expr
 from treadle.ir.build_body import Value
 from treadle.ir.types import DType
 
@@ -67,3 +68,15 @@ def log_sigmoid(c: Node, self: Tensor) -> tuple[Tensor, ...]:
 
     kept = c.pointwise(lambda k, x: k.exp(-abs(x)), self, dtype=c.dtype_of(1))
     return c.pointwise(value, self), kept
+
+
+@lowers("aten._assert_async.default", "aten._assert_async.msg")
+def assert_async(c: Node, self: Tensor, assert_msg: str = "") -> None:
+    """Stop where a tensor of one element is zero: a kernel of a CPU says so."""
+    if c.graph.device != "cpu" or self.dtype is not DType.BOOL:
+        raise NotLowered("only conditions on a CPU are looked at by a kernel")
+    if any(n.value != 1 for n in self.sizes):
+        raise NotLowered("not one condition")
+    with c.loop(()) as k:
+        at = (as_expr(0),) * len(self.sizes)
+        k.check(self.load(k, at), assert_msg or "a condition does not hold")
