@@ -43,7 +43,21 @@ TR_INSIDE tr_wi tr_w_chosen_bits(tr_wi c, tr_wi a, tr_wi b)
         code = tr_w_chosen_bits((tr_wi)(a > 0x7f800000), nan, code); \
         return code | (tr_wi)((tr_wu)u >> 24 & 0x80u); \
     } \
-    TR_INSIDE tr_w tr_w_round_##kind(tr_w x) { return tr_w_value_##kind(tr_w_code_##kind(x)); } \
+    TR_INSIDE tr_w tr_w_round_##kind(tr_w x) \
+    { \
+        const tr_wi u = (tr_wi)x, a = u & 0x7fffffff; \
+        const tr_wu odd = ((tr_wu)a >> (23 - mantissa)) & 1u; \
+        const tr_wu even = (tr_wu)a + odd + ((1u << (22 - mantissa)) - 1u); \
+        const tr_wi normal = (tr_wi)(even & -(1u << (23 - mantissa))); \
+        const tr_wi small = (tr_wi)(((tr_w)a + magic) - magic); \
+        tr_wi y = tr_w_chosen_bits((tr_wi)(a < smallest), small, normal); \
+        const tr_wi rare = (tr_wi)(a > most); /* what is too large, and what is no number */ \
+        if (__builtin_expect(tr_w_any(rare), 0)) { \
+            const tr_wi held = (tr_wi)tr_w_value_##kind(tr_w_code_##kind((tr_w)a)); \
+            y = tr_w_chosen_bits(rare, held, y); \
+        } \
+        return (tr_w)(y | (u & (tr_wi)((tr_wu){0} + 0x80000000u))); \
+    } \
     TR_INSIDE tr_w tr_w_load_##kind(const uint8_t *p) \
     { \
         return tr_w_value_##kind(tr_w_load_u8(p)); \
