@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import queue
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -130,6 +131,8 @@ def built(function: Any, given: list[Any], options: Options, ours: bool) -> tupl
     try:
         torch._dynamo.reset()
         compiling._made.cache_clear()
+        # Passes differ from what the options say: nothing of it may be kept for others.
+        options = options.with_(cache_dir=tempfile.mkdtemp())
         settings = Settings(options, True, report=made.append)
         backend = lambda gm, args: compile_with(settings, gm, args)  # noqa: E731
         expected = function(*given)

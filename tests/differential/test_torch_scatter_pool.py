@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -83,11 +84,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (PLANE,),
     ),
     "adaptive pooling": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), (PLANE,)),
-    "adaptive pooling of parts that overlap": (
-        lambda x: F.adaptive_avg_pool2d(x, (5, 4)),
-        (PLANE,),
-    ),
-    "adaptive pooling to more places": (lambda x: F.adaptive_avg_pool2d(x, (9, 20)), (PLANE,)),
     "the largest of parts": (lambda x: F.adaptive_max_pool2d(x, (5, 4)), (PLANE,)),
     "the largest of parts of a volume": (lambda x: F.adaptive_max_pool3d(x, (2, 3, 3)), (VOLUME,)),
     "max pooling of volumes": (
@@ -103,7 +99,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
         (VOLUME,),
     ),
-    "adaptive pooling of volumes": (lambda x: F.adaptive_avg_pool3d(x, (2, 2, 3)), (VOLUME,)),
     "sort": (lambda x: torch.sort(x, dim=1, stable=True), (TWICE,)),
     "sort downwards": (lambda x: torch.sort(x, dim=1, descending=True, stable=True), (TWICE,)),
     "sort along the first": (lambda x: torch.sort(x.detach(), 0)[0] * 2, (X,)),
@@ -118,6 +113,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_the_operator_is_all_loops_and_agrees_with_eager(name: str) -> None:
     function, inputs = CASES[name]
     assert calls_of(function, *inputs) == {}
+
+
+UNEVEN = {
+    "parts that overlap": (lambda x: F.adaptive_avg_pool2d(x, (5, 4)), PLANE),
+    "more places": (lambda x: F.adaptive_avg_pool2d(x, (9, 20)), PLANE),
+    "volumes": (lambda x: F.adaptive_avg_pool3d(x, (2, 2, 3)), VOLUME),
+}
+
+
+@pytest.mark.parametrize("name", list(UNEVEN))
+def test_averages_of_uneven_parts_are_loops_and_their_gradient_is_the_librarys(name: str) -> None:
+    function, x = UNEVEN[name]
+    ((call, reason),) = calls_of(function, x).items()
+    assert re.fullmatch(r"aten\._adaptive_avg_pool[23]d_backward\.default", call)
+    assert "uneven parts" in reason
+    assert calls_of(lambda x: function(x.detach()), x) == {}
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
