@@ -74,9 +74,11 @@ def follow(built: Built) -> None:
 def trace(built: Built) -> None:
     """Add the files of a graph to torch's structured trace."""
     stem = f"treadle_{built.name}"
-    program, scheduled = built.lowered.program, built.scheduled.program
+    program = built.lowered.program
     compat.trace_artifact(f"{stem}_program", "string", lambda: show_program(program))
-    compat.trace_artifact(f"{stem}_schedule", "string", lambda: show_program(scheduled))
+    compat.trace_artifact(
+        f"{stem}_schedule", "string", lambda: show_program(built.scheduled.program)
+    )
     compat.trace_artifact(f"{stem}_memory_plan", "json", lambda: _memory_json(built))
     compat.trace_artifact(f"{stem}_c", "string", lambda: built.runner.compiled.unit.text)
     compat.trace_artifact(f"{stem}_summary", "json", lambda: json.dumps(summary(built), indent=1))
