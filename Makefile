@@ -64,6 +64,7 @@ bench: $(STAMPS)/test ## run the benches and rewrite bench/results
 	$(PY) bench/graph_scale.py --save
 	$(PY) bench/memory_planner.py --save
 	$(PY) bench/ordering.py --save
+	$(PY) bench/gpu_instructions.py --save
 	$(PY) bench/scheduler_scale.py --save --sizes 1000,10000,100000 --peer 2000
 	$(PY) bench/model_schedules.py --save
 	$(PY) bench/models.py --save
