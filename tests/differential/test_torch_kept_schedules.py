@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from treadle.core.options import Options  # noqa: E402
+from treadle.lab.cli import main  # noqa: E402
 from treadle.schedule.kept_schedules import KeptSchedules, schedules_kept  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -90,6 +91,23 @@ def test_what_is_recalled_reports_the_same_decisions(tmp_path: Path) -> None:
         reports.append(report)
     assert schedules_kept(Options.make(cache_dir=str(tmp_path / "cache"))).entries()
     assert reports[0] == reports[1]
+
+
+def test_the_cache_command_shows_and_clears_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "cache")
+    monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path / "cache"))
+    assert main(["cache", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["schedules"] == 2
+    assert shown["schedule_bytes"] > 1000
+    assert main(["cache"]) == 0
+    assert "schedules 2 graphs" in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 0
+    assert "removed schedules of 2 graphs" in capsys.readouterr().out
+    assert main(["cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schedules"] == 0
 
 
 @pytest.mark.parametrize(
