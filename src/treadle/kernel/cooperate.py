@@ -24,7 +24,7 @@ from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import ValueType, infer_types
-from treadle.kernel.renest import Renested, Renesting, TopStatement
+from treadle.kernel.renest import Renested, Renesting, TopStatement, over_rows
 
 SHORTEST_CHUNK = 32
 PUT_TOGETHER = frozenset({"sum", "prod", "max", "min", "dot", "any", "all", "welford"})
@@ -79,6 +79,17 @@ def columns_first(
         return None
     others = frozenset(nest.body.reduce.vars) - {short}
     return _Cooperating(nest, program, name, others).bodies()
+
+
+def rows_leave_parts(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | None:
+    """Rows, each of which leaves its part of the totals; None if the nest is not made of these.
+
+    t = sum over i, r of f(x[i, r], sum over r of x[i, r])
+    ->   part[i] = sum over r of f(...)     a number a row: programs wait for no other
+         t = sum over i of part[i]
+    """
+    over = over_rows(nest)
+    return None if over is None else _Cooperating(nest, program, name, over).bodies()
 
 
 def shares_out(body: Body, columns: int, wanted: int) -> bool:
@@ -210,7 +221,9 @@ class _Cooperating(Renesting):
             return
         kept = DType.F32 if to.is_low_precision else to
         args = tuple([rows.numbers[a] for a in top.stmt.args])
-        value = middle.emit(Stmt("reduce", args, top.stmt.attrs))
+        # A total of what rows give has nothing left to add up within them.
+        is_whole = top.stmt.op == "reduce"
+        value = middle.emit(Stmt("reduce", args, top.stmt.attrs)) if is_whole else args[0]
         if kept is not to:
             value = middle.emit(Stmt("cast", (value,), (kept,)))
         domain = self.body.domain + self.rows

@@ -44,6 +44,12 @@ class TopStatement(NamedTuple):
 
 def renest(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | None:
     """The nest as rows and totals; None if it is not made of these."""
+    over = over_rows(nest)
+    return None if over is None else Renesting(nest, program, name, over).bodies()
+
+
+def over_rows(nest: Nest) -> frozenset[Symbol] | None:
+    """The loops inside rows, if a nest is made of rows and of totals over all of them."""
     parts = [at.stmt for at in nest.body.walk() if at.stmt.op == "reduce_part"]
     overs = list(dict.fromkeys(map(over_of, parts)))
     if not overs or len(overs) > 2:
@@ -54,7 +60,7 @@ def renest(nest: Nest, program: Program, name: Callable[[], str]) -> Renested | 
     rows = [v for v in nest.body.reduce.vars if v not in over]
     if not rows or any(at.stmt.op in ("scan", "sort") for at in nest.body.walk()):
         return None
-    return Renesting(nest, program, name, frozenset(over)).bodies()
+    return frozenset(over)
 
 
 def sums_across(body: Body) -> bool:

@@ -10,12 +10,14 @@ import pytest
 from treadle.analysis.cost import cost_model
 from treadle.analysis.devices import DEVICES
 from treadle.analysis.kernel_time import kernel_ns
+from treadle.codegen.lower import lower
 from treadle.core.context import Ctx
 from treadle.core.journal import Journal
 from treadle.core.options import Options
-from treadle.ir.program import Fused
+from treadle.ir.program import Fused, Nest, walk_operations
 from treadle.ir.text import parse_program
 from treadle.lab.cli import main
+from treadle.schedule.passes.schedule_loops import schedule_loops
 from treadle.schedule.pipeline import run_pipeline
 
 H100 = DEVICES["h100"]
@@ -143,8 +145,18 @@ loop total on cuda:0 reduce i in 131072 {
 """
 
 
-def test_rows_should_not_add_to_one_total_where_numbers_of_rows_can_be_written() -> None:
+def test_rows_should_not_add_to_one_total_but_leave_a_number_each() -> None:
+    # Rows that add to one place wait for each other: 2 ns each on an H200.
     given = parse_program(ROWS_THEN_A_TOTAL)
     asked = Options()
     ctx = Ctx(asked, cost_model(given, asked), Journal())
-    assert not any(isinstance(op, Fused) for op in run_pipeline(given, ctx).ops)
+    found = run_pipeline(given, ctx)
+    (fused,) = found.ops
+    assert isinstance(fused, Fused)
+    whole = schedule_loops(lower(found).program, ctx)
+    stores = [
+        x for op in walk_operations(whole.ops) if isinstance(op, Nest) for x in op.body.stores()
+    ]
+    assert {mode for _, _, mode, _ in stores} == {"plain"}
+    (part,) = [b for b in whole.buffers if b.name.endswith("_total")]
+    assert part.storage_numel.value == 131072

@@ -5,7 +5,8 @@ itself offers, so that they run on every device and in its interpreter.
 
 What is divided by is at least 1 in most of them. The square of `rsqrt` is then as exact as the
 division of a GPU (2.1 ulp; that one: 2), which takes four times as many instructions, for it looks
-at what is very large or very small. Powers of 2 are one instruction.
+at what is very large or very small. Where every place counts, one step of Newton's method follows
+the square: erf of f32 was 8.1 ulp off on an H200 without it. Powers of 2 are one instruction.
 """
 
 from __future__ import annotations
@@ -227,7 +228,9 @@ def tr_erf(x):
     q = q * u + 0.5024109745597057
     q = q * u + 1.0
     r = tl.rsqrt(q)
-    y = tl.minimum(tl.maximum(t * p * (r * r), -1.0), 1.0)
+    r = r * r
+    r = r + r * (1.0 - q * r)
+    y = tl.minimum(tl.maximum(t * p * r, -1.0), 1.0)
     end = tl.where(x < 0, -1.0, 1.0)
     return tl.where(x == t, y, tl.where(x != x, x, end))
 ''',
@@ -251,8 +254,10 @@ def tr_gelu_tilt(x):
     q = q * u + 0.3003854751586914
     q = q * u + 1.0
     r = tl.rsqrt(q)
+    r = r * r
+    r = r + r * (1.0 - q * r)
     half = tl.where(x < 0, -0.5, 0.5) + (x - x)
-    return tl.where(x == t, t * p * (r * r), half)
+    return tl.where(x == t, t * p * r, half)
 ''',
     "tr_gelu_gate": '''
 @triton.jit
@@ -296,7 +301,9 @@ def tr_tanh(x):
     q = q * u + 0.4671303426254527
     q = q * u + 1.0
     r = tl.rsqrt(q)
-    y = tl.minimum(tl.maximum(t * p * (r * r), -1.0), 1.0)
+    r = r * r
+    r = r + r * (1.0 - q * r)
+    y = tl.minimum(tl.maximum(t * p * r, -1.0), 1.0)
     return tl.where(x != x, x, y)
 ''',
     "tr_tanh_short": '''

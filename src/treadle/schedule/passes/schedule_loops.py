@@ -30,7 +30,7 @@ from treadle.kernel.choose_gpu import (
     programs_of,
     short_columns,
 )
-from treadle.kernel.cooperate import columns_first, cooperate
+from treadle.kernel.cooperate import columns_first, cooperate, rows_leave_parts
 from treadle.kernel.fission import fission
 from treadle.kernel.like_choices import LikeChoices
 from treadle.kernel.one_row import as_one_row
@@ -145,10 +145,12 @@ class _Scheduling:
             nest = self._one_row(nest)
         # Rows that are summed up across memory are columns, which a nest of their own may walk so.
         is_across = not self._is_for_triton(nest) and sums_across(nest.body)
-        made = None if is_across else renest(nest, self.program, total)
-        if self._is_for_triton(nest) and (made is None or _multiplies_in_place(made)):
-            made = sums_apart(nest, self.program, total)
-        elif made is None:
+        if self._is_for_triton(nest):
+            made = rows_leave_parts(nest, self.program, total)
+            made = made or sums_apart(nest, self.program, total)
+        else:
+            made = None if is_across else renest(nest, self.program, total)
+        if made is None and not self._is_for_triton(nest):
             # Sums within sums would be walked as they stand, one step after the other.
             made = two_orders(nest, self.program, total) or self._sums_apart(nest, total)
             made = made or self._for_threads(nest)
@@ -264,8 +266,3 @@ class _Scheduling:
             found = f"{wanted}_{count}"
         self._taken.add(found)
         return found
-
-
-def _multiplies_in_place(made: Renested) -> bool:
-    """Whether programs would have to multiply what lies in memory, which no device does at once."""
-    return any(mode == "atomic_mul" for body in made.bodies for _, _, mode, _ in body.stores())
