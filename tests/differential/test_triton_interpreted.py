@@ -85,8 +85,8 @@ def test_rows_and_columns_in_one_walk_give_eagers_results_in_other_shapes(tmp_pa
 
 @pytest.mark.torch
 @pytest.mark.exhaustive
-def test_long_rows_are_walked_once_for_their_softmax(tmp_path: Path) -> None:
-    assert interpreted(tmp_path, "--long-rows").split()[1] == "3"
+def test_long_rows_are_walked_once_for_their_softmax_and_their_spread(tmp_path: Path) -> None:
+    assert interpreted(tmp_path, "--long-rows").split()[1] == "6"
 
 
 def test_every_schedule_that_a_device_may_pick_stays_within_the_bounds(tmp_path: Path) -> None:

@@ -393,7 +393,26 @@ def check_long_rows() -> int:
         torch._dynamo.reset()
         ours = torch.compile(function, backend="treadle")(x)
         torch.testing.assert_close(ours, function(x), equal_nan=True)
-    return len(functions)
+    return len(functions) + check_spreads()
+
+
+def check_spreads() -> int:
+    """Means and variances in one walk, far from zero and with a first value far from all others."""
+    import torch
+
+    import treadle.torch  # noqa: F401
+
+    rows = torch.randn(160, 17000) * 2 + 1e4
+    rows[3, 0], rows[4, :], rows[5, 0], rows[6, 77] = 1e7, 7e3, -3e6, torch.nan
+    shapes = ((rows, 1), (rows.t().contiguous(), 0), (torch.randn(8, 24, 57, 33) + 50, (0, 2, 3)))
+    for x, along in shapes:
+        torch._dynamo.reset()
+        both = torch.compile(lambda x, d=along: torch.var_mean(x, d), backend="treadle")(x)
+        exact = torch.var_mean(x.double(), along)
+        # What is summed up is off by as much as the largest square is of all of them.
+        torch.testing.assert_close(both[0].double(), exact[0], rtol=5e-5, atol=1e-3, equal_nan=True)
+        torch.testing.assert_close(both[1].double(), exact[1], rtol=1e-6, atol=0, equal_nan=True)
+    return len(shapes)
 
 
 def main() -> None:

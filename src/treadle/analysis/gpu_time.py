@@ -90,7 +90,7 @@ def shape_of(nest: Nest, moved: float) -> NestShape:
         else:
             turns *= blocks
     kinds = [str(at.stmt.attr("kind")) for at in nest.body.walk() if at.stmt.op == "reduce"]
-    if turns > 1 and "welford" in kinds:
+    if turns > 1 and "welford_combine" in kinds:
         turns *= 2  # the mean first, then what is off it: the second walk finds it in the cache
         moved *= AGAIN
     warps = plan.knob("warps", 4)

@@ -4,10 +4,11 @@
     ->   part[i, c] = sum over r' of x[S*c + r', i]  for each of C chunks of rows
          y[i] = sum over c of part[i, c]
 
-A device with many cores stays idle where there are few results. Chunks are of one size where a loop
-can be cut so; what is stored along the way is stored by the chunk it belongs to. A loop that no
-useful number divides (8191 rows) is cut all the same if nothing is stored along the way: the last
-chunk adds nothing where its rows are over.
+A device with many cores stays idle where there are few results. A second loop is cut where the
+first has too few steps. Chunks are of one size where a loop can be cut so; what is stored along the
+way is stored by the chunk it belongs to. A loop that no useful number divides (8191 rows) is cut
+all the same if nothing is stored along the way: the last chunk adds nothing where its rows are
+over.
 """
 
 from __future__ import annotations
@@ -63,7 +64,21 @@ def cooperate(
     chunks = found[r]
     if chunks < 2:
         return None
-    return _Cooperating(_in_chunks(nest, r, chunks), program, name, _others(nest, r)).bodies()
+    cut = _in_chunks(nest, r, chunks)
+    others = _others(nest, r)
+    if 2 * chunks <= most and 2 * chunks > hint(dict(body.reduce.items())[r]):
+        # The loop has no more steps to share out: those of another one are.
+        inside = points // chunks
+        again = {
+            v: _chunks(n.value, inside // max(hint(n), 1), most // chunks, masks=False)
+            for v, n in body.reduce.items()
+            if v is not r
+        }
+        second = max(again, key=lambda v: again[v], default=r)
+        if again.get(second, 1) > 1:
+            cut = _in_chunks(cut, second, again[second])
+            others = others - {second} | {_names(nest, second)[1]}
+    return _Cooperating(cut, program, name, others).bodies()
 
 
 def columns_first(

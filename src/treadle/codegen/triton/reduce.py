@@ -294,6 +294,69 @@ class SpreadReducer(Reducer):
         return [f"{self.acc}_mean", f"{self.acc}_m2", f"{self.acc}_count"]
 
 
+class OneWalkSpread(SpreadReducer):
+    """welford in a loop: each point of the tile sums up what its values are off its first one.
+
+    Their squares are no larger than what the sum of squares may be off anyway, for the first value
+    is one of those that the spread is of. Across the tile the points are put together by what
+    their means are off the mean of all.
+    """
+
+    passes = 1
+
+    def before(self, which: int) -> list[str]:
+        """No first value, sums of zero."""
+        zero = self.full("0", held(self.to))
+        alone = "tl.full([], 0, tl.float32)"
+        counted = alone if self._mask is None else self.full("0", "tl.float32")
+        return [*[f"{self.acc}_{k} = {zero}" for k in "ksq"], f"{self.acc}_n = {counted}"]
+
+    @property
+    def _mask(self) -> str | None:
+        return self.w.mask_of(self.loop)
+
+    def at_point(self, which: int) -> list[str]:
+        """The first value, or how far this one is from it."""
+        x, k, s, q, n, d = (f"{self.acc}_{part}" for part in "xksqnd")
+        away, one = f"{x} - {k}", "1.0"
+        if self._mask is not None:
+            away = self.guarded(f"({away})", "0")
+            one = f"tl.where({self._mask}, 1.0, 0.0)"
+        return [
+            f"{x} = {self.guarded(self.value(), '0')}",
+            f"{k} = tl.where({n} == 0, {x}, {k})",
+            f"{d} = {away}",
+            f"{s} += {d}",
+            f"{q} += {d} * {d}",
+            f"{n} += {one}",
+        ]
+
+    def after(self, which: int) -> list[str]:
+        """The mean of all, and squares of what is off it."""
+        k, s, q, n, d = (f"{self.acc}_{part}" for part in "ksqnd")
+        total = self.across("tl.sum", f"{k} * {n}")
+        some = f"tl.where({self.acc}_count == 0, 1.0, {self.acc}_count)"
+        squares = self.across("tl.sum", f"{q} + {n} * {d} * {d}")
+        return [
+            f"{self.acc}_count = {self.w.count_text()}",
+            f"{d} = {s} / tl.maximum({n}, 1.0)",
+            f"{k} = {k} + {d}",
+            f"{q} = tl.maximum({q} - {s} * {d}, 0.0, propagate_nan=tl.PropagateNan.ALL)",
+            f"{self.acc}_mean = {total} / {some}",
+            f"{d} = {k} - {self.acc}_mean",
+            f"{self.acc}_m2 = {squares}",
+        ]
+
+    def at_once(self) -> list[str]:
+        """A row that is there as a whole has its mean first."""
+        lines: list[str] = []
+        for which in range(SpreadReducer.passes):
+            lines += SpreadReducer.before(self, which)
+            lines += SpreadReducer.at_point(self, which)
+            lines += SpreadReducer.after(self, which)
+        return lines
+
+
 class OnlineSoftmax(Reducer):
     """The largest, and the sum of exponentials of what is below it, in one walk.
 
@@ -362,7 +425,7 @@ KINDS: dict[str, Callable[[TritonWriter, Stmt, int], Reducer]] = {
     **dict.fromkeys(("sum", "prod", "max", "min", "any", "all", "dot"), CombiningReducer),
     "argmax": PositionReducer,
     "argmin": PositionReducer,
-    "welford": SpreadReducer,
+    "welford": OneWalkSpread,
     "welford_combine": SpreadReducer,
     "online_softmax": OnlineSoftmax,
 }

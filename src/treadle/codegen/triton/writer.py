@@ -36,7 +36,7 @@ from treadle.ir.typing import ValueType, infer_types
 from treadle.kernel.choose_gpu import choose_gpu_steps
 from treadle.kernel.stages import InnerPass, Nests, Step, first_pass, plan_nests
 
-TWICE = frozenset({"welford", "welford_combine"})
+TWICE = frozenset({"welford_combine"})
 """Reductions that are written as two walks."""
 INDENT = "    "
 ALIGNED = 16
