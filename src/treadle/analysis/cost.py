@@ -233,12 +233,16 @@ def parts_of_tuples(program: Program) -> dict[str, int]:
     return found
 
 
+PRODUCTS = frozenset({"mm", "bmm", "addmm", "bias_addmm", "baddbmm", "matmul", "_addmm_activation"})
+"""Calls that multiply matrices, by the last part of their name."""
+
+
 def _call_flops(program: Program, op: Operation) -> float:
     """2*m*n*k for anything that looks like a matrix product, 0 for what is not known."""
     of = effects(op)
     target = getattr(op, "target", "")
     base = target.removesuffix(".default").removesuffix(".out").rpartition(".")[2]
-    if base not in ("mm", "bmm", "addmm", "bias_addmm", "baddbmm", "matmul") or not of.writes:
+    if base not in PRODUCTS or not of.writes:
         return 0.0
     out = program.by_name[of.writes[0]]
     # A summand comes first: the factors are the last two matrices among the arguments.

@@ -32,6 +32,8 @@ EACH, APART = 8, 2
 USUAL_LANES = 128
 MANY_LOADS = 20
 """Loads at a point, above which a lane takes one point only."""
+WASTE = 0.05
+"""Share of a tile's points beyond the end of a loop that no smaller tile is worth."""
 SQUARE = 64
 """The side of a tile that is read both ways."""
 LONGEST_KEPT = 16384
@@ -172,7 +174,8 @@ class _GpuChoice:
         else:
             left = min(self._points(), self.lean.of(self._points_per_lane(v) * USUAL_LANES, 32))
             for x in [v, *[x for x in reversed(loops) if x is not v]]:
-                size = min(self._power(x), left)
+                fewest = FEWEST_POINTS if x is v else 2
+                size = self._even(x, min(self._power(x), left), fewest)
                 if size >= 2:
                     sizes[x] = size
                 left //= max(size, 1)
@@ -328,7 +331,7 @@ class _GpuChoice:
         yield self._with_warps(max(4, min(16, self._power(r) * max(many, 1) // per_warp)))
 
     def _columns(self, v: Symbol, r: Symbol) -> Iterator[Step]:
-        rows = min(ROWS, self._power(r))
+        rows = self._even(r, min(ROWS, self._power(r)), ROWS // 2)
         columns = min(max(COLUMNS, COLUMNS * ROWS // rows // 2), self._power(v))
         others = hint(self.body.domain.numel) // max(hint(self.extents[v]), 1)
         while columns > COLUMNS and -(-hint(self.extents[v]) // columns) * others < BUSY_PROGRAMS:
@@ -348,6 +351,16 @@ class _GpuChoice:
         yield Bind(f"{r.name}'", Binding.TILE)
         yield self._piped(3)
         yield self._with_warps(4)
+
+    def _even(self, x: Symbol, size: int, fewest: int) -> int:
+        """A size of a tile, or a smaller one of which fewer points lie beyond the loop's end."""
+        extent = max(hint(self.extents[x]), 1)
+        wasted: dict[int, float] = {}
+        while size >= fewest or not wasted:
+            wasted[size] = -(-extent // max(size, 1)) * size / extent
+            size //= 2
+        least = min(wasted.values())
+        return max(size for size, waste in wasted.items() if waste <= least + WASTE)
 
     def _power(self, x: Symbol) -> int:
         """The power of two that covers a loop."""

@@ -29,6 +29,7 @@ from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
 from treadle.frontends.torch.capture.parts_beside import put_parts_beside
+from treadle.frontends.torch.capture.relu_in_product import take_relu_into_products
 from treadle.frontends.torch.capture.resized_by_library import keep_resizing_whole
 from treadle.frontends.torch.capture.way_in import Entered, shortened
 from treadle.frontends.torch.lowering.graph_kind import GraphKind
@@ -106,6 +107,7 @@ def _compile(
     if kind is GraphKind.INFERENCE:  # what is trained is divided, and looked through then
         compute_with_pairs(gm)
         take_bias_apart(gm)
+        take_relu_into_products(gm)
         put_parts_beside(gm)
         if settings.options.channels_last:
             prefer_channels_last(gm)

@@ -34,6 +34,7 @@ from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.parts_beside import put_parts_beside
 from treadle.frontends.torch.capture.pool_places import keep_places_small
+from treadle.frontends.torch.capture.relu_in_product import take_relu_into_products
 from treadle.frontends.torch.capture.same_nodes import merge_same_nodes
 from treadle.frontends.torch.capture.signature import signature_of
 from treadle.frontends.torch.lowering.graph import lower_graph
@@ -68,6 +69,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
         forget_detached(joint)
         compute_with_pairs(joint)
         take_bias_apart(joint)
+        take_relu_into_products(joint)
         if settings.options.channels_last:
             prefer_channels_last(joint)
         put_parts_beside(joint)

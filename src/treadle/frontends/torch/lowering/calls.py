@@ -304,6 +304,7 @@ WRITES_WHERE_TOLD: Mapping[Any, Any] = {
     aten.mm.default: aten.mm.out,
     aten.bmm.default: aten.bmm.out,
     aten.addmm.default: aten.addmm.out,
+    aten._addmm_activation.default: aten._addmm_activation.out,
     aten.baddbmm.default: aten.baddbmm.out,
 }
 """Calls with a form that writes into memory it is given, with the very same arithmetic."""
