@@ -57,6 +57,7 @@ def test_functions_graphs_scans_and_operators_without_a_form_give_eagers_results
     found = counts(interpreted(tmp_path, "--operators", "--graphs", "--functions", "5000"))
     assert found["functions"] >= 10
     assert found["operators"] >= 25
+    assert found["tables"] >= 10
     assert found["graphs"] >= 8
 
 

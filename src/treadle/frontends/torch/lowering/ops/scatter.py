@@ -27,6 +27,7 @@ from treadle.frontends.torch.lowering.ops.reduce import wide_type
 from treadle.frontends.torch.lowering.ops.views import along
 from treadle.frontends.torch.lowering.realise import write_loop
 from treadle.frontends.torch.lowering.registry import lowers
+from treadle.frontends.torch.lowering.row_sums import Added, summed_rows
 from treadle.frontends.torch.lowering.values import Index, LoopWriter, NotLowered, Tensor
 from treadle.index import Expr, as_expr
 from treadle.ir.build_body import Value
@@ -42,7 +43,13 @@ def scattered(c: Node, x: Tensor, extents: Sequence[Expr], put: Put, mode: str =
     """A copy of `x` into which `put(k, at)` stores a value at a place for every point."""
     if mode != PLAIN and c.dtype is DType.BOOL:
         raise NotLowered("combining truth values")
-    target = c.buffer()
+    # In C sums of narrow floats are f32 beside them (codegen/c/scatter.py); on a GPU they lie so.
+    is_sum = c.is_for_lanes and mode == "atomic_add" and c.dtype.is_low_precision
+    kind = DType.F32 if is_sum else c.dtype
+    if is_sum:
+        narrow = x
+        x = c.lazy(x.sizes, kind, lambda k, at: converted(narrow.load(k, at), kind), [narrow])
+    target = c.buffer(dtype=kind)
     builder = c.graph.builder
     name = c.graph.fresh_op(c.name)
     write_loop(builder, name, x, target, target.layout, c.graph.origins)
@@ -50,6 +57,11 @@ def scattered(c: Node, x: Tensor, extents: Sequence[Expr], put: Put, mode: str =
         with c.loop(extents) as k:
             place, value = put(k, k.at)
             k.store(target, place, converted(value, target.dtype), mode)
+    if is_sum:
+        whole = in_memory(target)
+        return c.lazy(
+            c.sizes, c.dtype, lambda k, at: converted(whole.load(k, at), c.dtype), [whole]
+        )
     return in_memory(target)
 
 
@@ -302,13 +314,22 @@ def embedding_backward(
     rank, dtype = len(indices.sizes), c.dtype
     nothing = c.lazy(c.sizes, dtype, lambda k, at: number(k, 0, dtype))
 
-    def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
-        row = looked_up(k, indices, at[:rank], c.sizes[0], wrap=False)
-        value = grad_output.load(k, at)
-        if padding_idx >= 0:
-            picked = converted(indices.load(k, at[:rank]), DType.I64)
-            padding = number(k, padding_idx, DType.I64)
-            value = k.where(picked == padding, number(k, 0, value.dtype), value)
-        return (row, *at[rank:]), value
+    def row(k: LoopWriter, at: Index) -> Expr:
+        return looked_up(k, indices, at[:rank], c.sizes[0], wrap=False)
 
+    def value(k: LoopWriter, at: Index) -> Value:
+        found = grad_output.load(k, at)
+        if padding_idx < 0:
+            return found
+        picked = converted(indices.load(k, at[:rank]), DType.I64)
+        padding = number(k, padding_idx, DType.I64)
+        return k.where(picked == padding, number(k, 0, found.dtype), found)
+
+    def put(k: LoopWriter, at: Index) -> tuple[Index, Value]:
+        return (row(k, at), *at[rank:]), value(k, at)
+
+    if c.is_for_lanes:
+        made = summed_rows(c, Added(grad_output.sizes[:rank], row, value))
+        if made is not None:
+            return made
     return scattered(c, nothing, grad_output.sizes, put, "atomic_add")
