@@ -26,6 +26,7 @@ from treadle.frontends.torch.capture.complex_pairs import compute_with_pairs
 from treadle.frontends.torch.capture.decompositions import decompositions
 from treadle.frontends.torch.capture.edges_around import put_edges_around
 from treadle.frontends.torch.capture.even_bags import take_apart_even_bags
+from treadle.frontends.torch.capture.even_products import even_out_products
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.partition import partition_for
 from treadle.frontends.torch.capture.parts_beside import put_parts_beside
@@ -108,6 +109,7 @@ def _compile(
         compute_with_pairs(gm)
         take_bias_apart(gm)
         take_relu_into_products(gm)
+        even_out_products(gm)
         put_parts_beside(gm)
         if settings.options.channels_last:
             prefer_channels_last(gm)

@@ -30,6 +30,7 @@ from treadle.frontends.torch.capture.bias_apart import take_bias_apart
 from treadle.frontends.torch.capture.channels_last import prefer_channels_last
 from treadle.frontends.torch.capture.compile import Settings, schedule
 from treadle.frontends.torch.capture.complex_pairs import compute_with_pairs
+from treadle.frontends.torch.capture.even_products import even_out_products
 from treadle.frontends.torch.capture.own_steps import OwnSteps
 from treadle.frontends.torch.capture.owners import owners_of_inputs, owners_of_outputs
 from treadle.frontends.torch.capture.parts_beside import put_parts_beside
@@ -70,6 +71,7 @@ def partition_for(settings: Settings, steps: OwnSteps) -> Callable[..., Any]:
         compute_with_pairs(joint)
         take_bias_apart(joint)
         take_relu_into_products(joint)
+        even_out_products(joint)
         if settings.options.channels_last:
             prefer_channels_last(joint)
         put_parts_beside(joint)

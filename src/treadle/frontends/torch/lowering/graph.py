@@ -24,6 +24,7 @@ from treadle.frontends.torch.lowering.parts import Compile
 from treadle.frontends.torch.lowering.promotion import known_type, our_type
 from treadle.frontends.torch.lowering.readers import (
     CONVERSIONS,
+    is_multiplied_turned,
     is_used_later,
     looks_at_shape,
     shape_env_of,
@@ -413,9 +414,9 @@ class GraphLowering:
         return True
 
     def _is_repeated(self, node: Any, value: Lazy) -> bool:
-        """Whether readers on a CPU would compute costly elements again and again."""
+        """Whether readers would compute what is costly there, or is written anyway, again."""
         if self.device != "cpu":
-            return False
+            return is_multiplied_turned(node)
         asked = elements_asked(node, value, self.sizes)
         is_around = is_repeated_around(node, value, self.sizes)
         return is_costly_to_repeat(value, self.builder.buffers, asked, is_around)

@@ -16,6 +16,10 @@ CONVERSIONS = frozenset(
     {"aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default"}
 )
 """Operators that give the same elements in another type."""
+TURNS = frozenset({"aten.t.default", "aten.permute.default", "aten.transpose.int"})
+PRODUCTS = frozenset(
+    {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"}
+)
 SHAPE_ONLY = frozenset(
     {
         "aten.empty_like.default",
@@ -52,6 +56,13 @@ def is_read_at_its_points(node: Any) -> bool:
     made = users[0].meta.get("val")
     # Sizes are compared as they are written: to compare open ones would decide about them.
     return isinstance(made, torch.Tensor) and str(made.shape) == str(node.meta["val"].shape)
+
+
+def is_multiplied_turned(node: Any) -> bool:
+    """Whether a product reads this value turned, and somebody else reads it as well."""
+    turned = [u for u in node.users if str(u.target) in TURNS]
+    products = [u for t in turned for u in t.users if str(u.target) in PRODUCTS]
+    return len(node.users) > 1 and bool(products)
 
 
 def is_used_later(node: Any, done: dict[Any, Any], current: Any) -> bool:
