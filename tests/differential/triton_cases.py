@@ -279,6 +279,7 @@ ULPS: dict[str, tuple[str, float]] = {
     "acos": ("acos", 8),
     "atan": ("atan", 8),
     "sinh": ("sinh", 8),
+    "sqrt": ("sqrt", 8),
     "rsqrt": ("rsqrt", 8),
 }
 """Functions of torch, and by how many units in the last place kernels may miss them."""

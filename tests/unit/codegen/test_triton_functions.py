@@ -20,8 +20,9 @@ pytest.importorskip("scipy")
 
 from treadle.codegen.triton.functions import source_of  # noqa: E402
 from treadle.codegen.triton.ops import SHORT  # noqa: E402
-from treadle.ir.interp.special import WIDE  # noqa: E402
+from treadle.ir.interp.special import WIDE as SPECIAL  # noqa: E402
 
+WIDE = {**SPECIAL, "sqrt": np.sqrt}
 RSQRT_OFF, EXP2_OFF = 2.0**-22.9, 2.0**-22.5
 """How far the instructions of an NVIDIA GPU are off, relative to the value (PTX 8)."""
 ULP = 2.0**-23
@@ -38,7 +39,11 @@ class Language:
     float64 = np.dtype(np.float64)
 
     def rsqrt(self, x: Any) -> Any:
-        exact = 1.0 / np.sqrt(x.astype(np.float64))
+        exact = 1.0 / np.sqrt(_flushed(x).astype(np.float64))
+        return (exact * (1.0 + self.rsqrt_side * RSQRT_OFF)).astype(np.float32)
+
+    def sqrt(self, x: Any) -> Any:
+        exact = np.sqrt(_flushed(x).astype(np.float64))
         return (exact * (1.0 + self.rsqrt_side * RSQRT_OFF)).astype(np.float32)
 
     def exp2(self, x: Any) -> Any:
@@ -48,6 +53,11 @@ class Language:
 
     abs, where = staticmethod(np.abs), staticmethod(np.where)
     minimum, maximum = staticmethod(np.fmin), staticmethod(np.fmax)
+
+
+def _flushed(x: Any) -> Any:
+    """What an approximate root sees of its argument: the smallest floats are zero."""
+    return np.where(np.abs(x) < SMALLEST, np.copysign(np.float32(0), x), x)
 
 
 def compiled(text: str, language: Language) -> Callable[[Any], Any]:
@@ -102,6 +112,19 @@ def test_erf_is_one_far_out() -> None:
             both = compiled("tr_erf(x)", Language(*sides))
             assert (both(x) == 1).all()
             assert (both(-x) == -1).all()
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("name", ["sqrt", "rsqrt"])
+def test_roots_are_within_two_ulp_of_the_smallest_floats_too(name: str, kind: str) -> None:
+    every = all_of(kind)
+    x = np.append(every[every >= 0], np.float32([1e-45, 1e-40, 1.1e-38, 0.0, -0.0, np.inf]))
+    assert largest_error(f"tr_{name}(x)", name, x) <= 2 * ULP
+    with np.errstate(all="ignore"):
+        ends = compiled(f"tr_{name}(x)", Language(0, 0))(np.float32([0.0, -0.0, np.inf, -1e-40]))
+        wanted = WIDE[name](np.array([0.0, -0.0, np.inf, -1e-40]))
+    np.testing.assert_array_equal(ends, wanted)
+    np.testing.assert_array_equal(np.signbit(ends[:3]), np.signbit(wanted[:3]))
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])

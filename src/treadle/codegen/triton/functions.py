@@ -286,6 +286,30 @@ def tr_max(a, b):
     """The larger of two; a NaN is larger than all."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
+    "tr_sqrt": '''
+@triton.jit
+def tr_sqrt(x):
+    """The square root, within 2 ulp: of the smallest floats too, which a GPU's takes for zero."""
+    if x.dtype == tl.float64:
+        found = tl.sqrt(x)
+    else:
+        tiny = x < 1.1754943508222875e-38
+        r = tl.sqrt(tl.where(tiny, x * 16777216.0, x))
+        found = tl.where(tiny, r * 0.000244140625, r)
+    return found
+''',
+    "tr_rsqrt": '''
+@triton.jit
+def tr_rsqrt(x):
+    """1 / sqrt(x), within 2 ulp: of the smallest floats too, which a GPU's takes for zero."""
+    if x.dtype == tl.float64:
+        found = 1.0 / tl.sqrt(x)
+    else:
+        tiny = x < 1.1754943508222875e-38
+        r = tl.rsqrt(tl.where(tiny, x * 16777216.0, x))
+        found = tl.where(tiny, r * 4096.0, r)
+    return found
+''',
     "tr_tanh": '''
 @triton.jit
 def tr_tanh(x):
