@@ -202,6 +202,13 @@ def check_operators() -> int:
         "near one": (lambda x: functional.softplus(x) + torch.log1p(x.abs() * 1e-5), (x,)),
         "rounded": (lambda x: torch.round(x * 4) / 2 + torch.trunc(x * 3), (x,)),
         "halves": (lambda i: torch.round(i / 2), (i,)),
+        "rounded at all sizes": (
+            lambda x: (
+                [torch.round(x.double() * 3.0**k) for k in range(-20, 60, 4)]
+                + [torch.signbit(torch.round(x * 0.3)), torch.round(x * 3e6), torch.round(x * 3e9)]
+            ),
+            (x,),
+        ),
         "in double": (lambda x: torch.erf(x.double()) * torch.sin(x.double()) + 1, (x,)),
         "whole quotients": (
             lambda i, j: [torch.div(i, j, rounding_mode=how) for how in rounding],

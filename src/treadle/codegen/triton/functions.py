@@ -140,12 +140,14 @@ def tr_min_whole(a, b):
     "tr_round": '''
 @triton.jit
 def tr_round(x):
-    """The nearest whole number, halves to even."""
-    low = tl.floor(x)
-    away = x - low
-    odd = tl.floor(low * 0.5) * 2.0 != low
-    y = tl.where((away > 0.5) | ((away == 0.5) & odd), low + 1.0, low)
-    return tl.where(tl.abs(x) < float("inf"), y, x)
+    """The nearest whole number, halves to even, with the sign of x: a large sum has whole bits only."""
+    if x.dtype == tl.float64:
+        y = (x + 6755399441055744.0) - 6755399441055744.0
+        has_part = tl.abs(x) < 2251799813685248.0
+    else:
+        y = (x + 12582912.0) - 12582912.0
+        has_part = tl.abs(x) < 4194304.0
+    return tl.where(has_part, tr_copysign(y, x), x)
 ''',
     "tr_shift_left": '''
 @triton.jit
