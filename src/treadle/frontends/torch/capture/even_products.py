@@ -78,7 +78,6 @@ class _Evening:
     def __init__(self, gm: GraphModule) -> None:
         self.graph = gm.graph
         self.given = set(gm.graph.output_node().all_input_nodes)
-        self.first = next(n for n in gm.graph.nodes if n.op != "placeholder")
         self.longer: dict[tuple[Node, int, int], Node] = {}
 
     def product(self, node: Node) -> bool:
@@ -146,13 +145,13 @@ class _Evening:
         key = (lines, rows, columns)
         if key in self.longer:
             return self.longer[key]
-        is_given = lines.op == "placeholder"
-        # Right behind what it pads: products that share it may stand anywhere after.
-        place = self.graph.inserting_before if is_given else self.graph.inserting_after
-        with place(self.first if is_given else lines):
+        is_made = _is_made_by_kernels(lines)
+        # What is made is made so; what is there may not be there before it is multiplied (FSDP).
+        place = self.graph.inserting_after if is_made else self.graph.inserting_before
+        with place(lines if is_made else node):
             made = _call(node, aten.constant_pad_nd.default, lines, [0, columns, 0, rows], 0.0)
         self.longer[key] = made
-        if _is_made_by_kernels(lines):
+        if is_made:
             self._read_instead(lines, made, node)
         return made
 
