@@ -140,7 +140,7 @@ def tr_min_whole(a, b):
     "tr_round": '''
 @triton.jit
 def tr_round(x):
-    """The nearest whole number, halves to even, with the sign of x: a large sum has whole bits only."""
+    """The nearest whole number, halves to even, with the sign of x."""
     if x.dtype == tl.float64:
         y = (x + 6755399441055744.0) - 6755399441055744.0
         has_part = tl.abs(x) < 2251799813685248.0
