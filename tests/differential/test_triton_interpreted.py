@@ -75,6 +75,7 @@ def test_random_programs_and_rows_and_columns_in_one_walk_stay_within_their_boun
 ) -> None:
     found = counts(interpreted(tmp_path, "--programs", "8", "--seed", "7", "--mixed"))
     assert found["programs"] >= 5
+    assert found["adding"] == 3
     assert found["mixed"] >= 4
 
 

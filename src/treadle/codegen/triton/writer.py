@@ -516,12 +516,14 @@ class TritonWriter:
                 self.later.append((self.program.storage_of(buffer.name), line))
         else:
             self._put_down()
-            at, value = self._whole_shape(at, value, loops)
+            # Every point of the tile adds for itself, also where all add the same to one place.
+            loops = loops | {a.loop for a in self.plan.tiles if not a.reduces}
+            at, value, mask = (
+                self._in_shape(at, loops),
+                self._in_shape(value, loops),
+                self.mask(loops),
+            )
             self.lines.add(f'{ATOMIC[mode]}({at}, {value}, {mask}, sem="relaxed")')
-
-    def _whole_shape(self, at: str, value: str, loops: frozenset[Symbol]) -> tuple[str, str]:
-        """Address and value in one shape: every point of the tile adds for itself."""
-        return self._in_shape(at, loops), self._in_shape(value, loops)
 
     def _in_shape(self, text: str, loops: frozenset[Symbol]) -> str:
         """A value or address with all points along some loops."""
