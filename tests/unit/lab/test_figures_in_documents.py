@@ -174,6 +174,10 @@ def mean_on_a_gpu(d: Data) -> str:
     return f"| geometric mean of speed | {speed} | | {compiling} |"
 
 
+def in_one_sentence(d: Data) -> str:
+    return f"{d['mean']['speed_wall']:.2f} on an H200"
+
+
 def single_functions_on_a_gpu(d: Data) -> str:
     speeds = f"{d['gpu_over_peer']:.2f} of the peer's speed and calls {d['over_peer']:.2f}"
     return f"took {speeds}"
@@ -248,6 +252,7 @@ CLAIMS = (
     *[Claim(PERFORMANCE, "cpu_peaks", peaks_on_a_cpu(name)) for name in WORKLOADS],
     *[Claim(PERFORMANCE, "gpu_workloads", on_a_gpu(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "gpu_workloads", mean_on_a_gpu),
+    Claim(README, "gpu_workloads", in_one_sentence),
     Claim(PERFORMANCE, "gpu_cases", single_functions_on_a_gpu),
     Claim(PERFORMANCE, "flex", flex_against_the_peer),
     Claim(COLLECTIVES, "collectives", overlap_of("simple", "`simple`")),
