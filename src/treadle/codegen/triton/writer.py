@@ -518,11 +518,8 @@ class TritonWriter:
             self._put_down()
             # Every point of the tile adds for itself, also where all add the same to one place.
             loops = loops | {a.loop for a in self.plan.tiles if not a.reduces}
-            at, value, mask = (
-                self._in_shape(at, loops),
-                self._in_shape(value, loops),
-                self.mask(loops),
-            )
+            at, value = self._in_shape(at, loops), self._in_shape(value, loops)
+            mask = self.mask(loops)
             self.lines.add(f'{ATOMIC[mode]}({at}, {value}, {mask}, sem="relaxed")')
 
     def _in_shape(self, text: str, loops: frozenset[Symbol]) -> str:
