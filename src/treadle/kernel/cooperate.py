@@ -25,7 +25,9 @@ from treadle.ir.program import Nest, Program
 from treadle.ir.rewrite import BodySource, Rewriter
 from treadle.ir.types import Buffer, DType, Layout
 from treadle.ir.typing import ValueType, infer_types
+from treadle.kernel.mixing import MODES
 from treadle.kernel.renest import Renested, Renesting, TopStatement, over_rows
+from treadle.kernel.stages import over_of
 
 SHORTEST_CHUNK = 32
 PUT_TOGETHER = frozenset({"sum", "prod", "max", "min", "dot", "any", "all", "welford"})
@@ -104,7 +106,12 @@ def rows_leave_parts(nest: Nest, program: Program, name: Callable[[], str]) -> R
          t = sum over i of part[i]
     """
     over = over_rows(nest)
-    return None if over is None else _Cooperating(nest, program, name, over).bodies()
+    parts = [at.stmt for at in nest.body.walk() if at.stmt.op == "reduce_part"]
+    # Of what rows give, one number each must be all that a total needs of them.
+    totals = [str(part.attr("kind")) for part in parts if over_of(part) != over]
+    if over is None or not MODES.keys() >= set(totals):
+        return None
+    return _Cooperating(nest, program, name, over).bodies()
 
 
 def shares_out(body: Body, columns: int, wanted: int) -> bool:

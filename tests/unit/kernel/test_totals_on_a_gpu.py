@@ -92,6 +92,22 @@ def test_each_row_leaves_its_part(text: str, kind: str) -> None:
     np.testing.assert_allclose(ours, plain, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "total",
+    [
+        "%2 = reduce_part welford %1 over r0\n    %3 = get 1 %2",
+        "%2 = mul %1, %1\n    %3 = reduce_part dot %1, %2 over r0",
+    ],
+    ids=["spread", "dot"],
+)
+def test_a_total_that_needs_more_of_rows_than_a_number_is_right(total: str) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
+    body = f"    %1 = reduce_part sum %0 over r1\n    {total}\n    store y[0] = %3\n  }}\n}}\n"
+    head, _, _ = ROWS_AND_A_TOTAL.partition("    %1 =")
+    _, plain, ours = both(head + body, x)
+    np.testing.assert_allclose(ours, plain, rtol=1e-4)
+
+
 def test_two_loops_are_shared_out_where_one_has_too_few_steps() -> None:
     x = np.random.default_rng(0).standard_normal((16, 16, 16, 32)).astype(np.float32)
     made, plain, ours = both(PLACES_IN_TWO_LOOPS, x)
