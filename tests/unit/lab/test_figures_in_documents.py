@@ -178,6 +178,10 @@ def in_one_sentence(d: Data) -> str:
     return f"{d['mean']['speed_wall']:.2f} on an H200"
 
 
+def in_one_sentence_on_a_cpu(d: Data) -> str:
+    return f"{d['ms_over_peer']:.2f} times its speed on twelve workloads on one thread of a CPU"
+
+
 def single_functions_on_a_gpu(d: Data) -> str:
     speeds = f"{d['gpu_over_peer']:.2f} of the peer's speed and calls {d['over_peer']:.2f}"
     return f"took {speeds}"
@@ -253,6 +257,7 @@ CLAIMS = (
     *[Claim(PERFORMANCE, "gpu_workloads", on_a_gpu(name)) for name in WORKLOADS],
     Claim(PERFORMANCE, "gpu_workloads", mean_on_a_gpu),
     Claim(README, "gpu_workloads", in_one_sentence),
+    Claim(README, "cpu_shared_run", in_one_sentence_on_a_cpu),
     Claim(PERFORMANCE, "gpu_cases", single_functions_on_a_gpu),
     Claim(PERFORMANCE, "flex", flex_against_the_peer),
     Claim(COLLECTIVES, "collectives", overlap_of("simple", "`simple`")),
